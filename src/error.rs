@@ -1,0 +1,83 @@
+//! The crate's one error type.
+//!
+//! Every variant names where the fault is (file, key, tensor, argument), what was found and what was expected.
+
+use std::path::{Path, PathBuf};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused: exit code 1.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        path: PathBuf,
+        /// What was tried, as a verb: "read", "create", "write".
+        action: &'static str,
+        source: std::io::Error,
+    },
+
+    /// A file that a user gave is not what it must be: exit code 2.
+    #[error("{}: {at}: found {found}, expected {expected}", file.display())]
+    Input {
+        file: PathBuf,
+        /// Where in the file: a key, a tensor's name, a line.
+        at: String,
+        found: String,
+        expected: String,
+    },
+
+    /// A command line or a combination of options that cannot work: exit code 2.
+    #[error("{0}")]
+    Usage(String),
+
+    /// An operation was given tensors that break its contract: exit code 1.
+    #[error("{op}: {argument}: found {found}, expected {expected}")]
+    Contract { op: &'static str, argument: &'static str, found: String, expected: String },
+
+    /// A number that must be finite is not, while a job runs: exit code 1.
+    #[error("{what} is {value} at step {step}; the last checkpoint is kept")]
+    Diverged { what: &'static str, value: f32, step: u64 },
+
+    /// Another process holds the run directory: exit code 1.
+    #[error("{}: in use by process {pid}; wait for it, or stop it", path.display())]
+    Locked { path: PathBuf, pid: String },
+}
+
+impl Error {
+    pub fn io(path: impl AsRef<Path>, action: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.as_ref().to_path_buf();
+        move |source| Error::Io { path, action, source }
+    }
+
+    pub fn input(
+        file: impl AsRef<Path>,
+        at: impl Into<String>,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Error {
+        Error::Input {
+            file: file.as_ref().to_path_buf(),
+            at: at.into(),
+            found: found.into(),
+            expected: expected.into(),
+        }
+    }
+
+    pub fn contract(
+        op: &'static str,
+        argument: &'static str,
+        found: impl std::fmt::Debug,
+        expected: impl Into<String>,
+    ) -> Error {
+        Error::Contract { op, argument, found: format!("{found:?}"), expected: expected.into() }
+    }
+
+    /// The process's exit code: 2 where the user's input is at fault, 1 where the work failed.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Input { .. } | Error::Usage(_) => 2,
+            Error::Io { .. } | Error::Contract { .. } | Error::Diverged { .. } | Error::Locked { .. } => 1,
+        }
+    }
+}

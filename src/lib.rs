@@ -1,0 +1,33 @@
+//! autocompress: shrinks hybrid Mamba-2 / mixture-of-experts / attention language models to fit a measured deployment.
+//!
+//! The rooms of the house, from the ground up; a room uses only rooms below it:
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | [`numerics`] | fast elementary functions, counter-based random bits |
+//! | [`device`] | where memory comes from and which threads compute |
+//! | [`tensor`] | contiguous arrays with a dtype and a shape |
+//! | [`autograd`] | the tape, parameters, masks, gradient checking |
+//! | [`ops`] | one folder per operation: contract, f64 reference, shared cases, CPU code |
+//! | [`model`] | `nemotron_h`: configuration, checkpoint, blocks, language model |
+//! | [`data`], [`engine`], [`run`] | tokens in, tokens out, and the run directory |
+//! | [`train`] | the one training loop |
+//! | [`cli`] | argument parsing |
+//!
+//! One letter per dimension everywhere: B batch, T tokens, d hidden, H heads, P head_dim, G groups, N state, E experts,
+//! K top-k, F width, V vocabulary, R rows (usually B·T).
+
+pub mod autograd;
+pub mod cli;
+pub mod data;
+pub mod device;
+pub mod engine;
+pub mod error;
+pub mod model;
+pub mod numerics;
+pub mod ops;
+pub mod run;
+pub mod tensor;
+pub mod train;
+
+pub use error::{Error, Result};

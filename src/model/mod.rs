@@ -1,0 +1,4 @@
+//! `nemotron_h`: configuration, checkpoint files, blocks and the language model.
+
+pub mod checkpoint;
+pub mod config;
