@@ -1,1 +1,10 @@
-//! (room)
+//! Reverse-mode differentiation over a tape, parameters and their gradients, masks, and the gradient checker.
+
+pub mod check;
+mod mask;
+mod param;
+mod tape;
+
+pub use mask::{Draws, Mask, MaskRows, masked};
+pub use param::{GradientSink, Gradients, Param, ParamId, Params};
+pub use tape::{Backward, OpTime, Tape, Var};

@@ -1,1 +1,7 @@
-//! (room)
+//! Elementary functions that vectorise and counter-based random numbers: the arithmetic that every device must agree on.
+
+pub mod elementary;
+pub mod philox;
+
+pub use elementary::{exp, fma, sigmoid, silu, silu_grad, softplus};
+pub use philox::Philox;
