@@ -6,7 +6,12 @@
 //! Activations are flat: [R, …] with R rows, one per token. [`Segments`](crate::tensor::Segments) say which rows form a
 //! sequence; a [`Mask`](crate::autograd::Mask) knows which draw a row belongs to.
 
+pub mod adamw;
+pub mod grouped_gemm;
 pub mod linear;
+pub mod moe_combine;
+pub mod moe_permute;
+pub mod moe_route;
 pub mod relu2;
 pub mod residual_add;
 pub mod rms_norm;
@@ -16,7 +21,12 @@ use crate::autograd::check::Case;
 /// Every op's cases, by the op's name.
 pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
     vec![
+        ("adamw", adamw::cases::cases()),
+        ("grouped_gemm", grouped_gemm::cases::cases()),
         ("linear", linear::cases::cases()),
+        ("moe_combine", moe_combine::cases::cases()),
+        ("moe_permute", moe_permute::cases::cases()),
+        ("moe_route", moe_route::cases::cases()),
         ("relu2", relu2::cases::cases()),
         ("residual_add", residual_add::cases::cases()),
         ("rms_norm", rms_norm::cases::cases()),

@@ -1,0 +1,50 @@
+//! One matrix product per expert over rows sorted by expert.
+
+pub mod cases;
+mod cpu;
+pub mod reference;
+
+use std::sync::Arc;
+
+use crate::autograd::{Tape, Var};
+use crate::tensor::Tensor;
+use crate::{Error, Result};
+
+/// x [M, in], weight [E, out, in], rows offsets[e] .. offsets[e+1] of expert e → y [M, out] = x·W_eᵀ.
+///
+/// Rows behind the last offset belong to no expert: they are not read, their outputs and gradients are 0. The weight
+/// gradient of an expert without rows is exactly 0 (left as it is when gradients accumulate).
+pub fn grouped_gemm(tape: &Tape<'_>, x: &Var, weight: &Var, offsets: &Arc<[usize]>) -> Result<Var> {
+    let &[experts, out, inner] = weight.dims() else {
+        return Err(Error::contract("grouped_gemm", "weight", weight.dims(), "[E, out, in]"));
+    };
+    let &[rows, found] = x.dims() else {
+        return Err(Error::contract("grouped_gemm", "x", x.dims(), format!("[M, {inner}]")));
+    };
+    if found != inner {
+        return Err(Error::contract("grouped_gemm", "x", x.dims(), format!("[M, {inner}]")));
+    }
+    let rising = offsets.windows(2).all(|w| w[0] <= w[1]);
+    if offsets.len() != experts + 1 || offsets[0] != 0 || !rising || offsets[experts] > rows {
+        return Err(Error::contract(
+            "grouped_gemm",
+            "offsets",
+            offsets,
+            format!("{} rising from 0 to ≤ {rows}", experts + 1),
+        ));
+    }
+    let sizes = cpu::Sizes { inner, out };
+    let y = Tensor::build([rows, out], |y| cpu::forward(x.f32(), weight.f32(), offsets, sizes, y));
+    let (xv, wv, offsets) = (x.value().clone(), weight.value().clone(), offsets.clone());
+    Ok(tape.record1("grouped_gemm", &[x, weight], y, move |ctx| {
+        let Some(dy) = ctx.output(0) else { return Ok(()) };
+        if ctx.needs(0) {
+            let dx = Tensor::build([rows, inner], |dx| cpu::input_grad(dy.f32(), wv.f32(), &offsets, sizes, dx));
+            ctx.add(0, dx);
+        }
+        ctx.accumulate(1, wv.shape(), |dw, accumulate| {
+            cpu::weight_grad(dy.f32(), xv.f32(), &offsets, sizes, dw, accumulate);
+        });
+        Ok(())
+    }))
+}
