@@ -10,23 +10,53 @@ use crate::{Error, Result};
 
 /// x [R, in], weight [out, in] (as checkpoints store it) → [R, out].
 pub fn linear(tape: &Tape<'_>, x: &Var, weight: &Var) -> Result<Var> {
-    let (rows, inner) = (x.shape().rows(), x.shape().last());
-    let &[out, expected] = weight.dims() else {
+    let out = weight.dims().first().copied().unwrap_or(0);
+    let mut parts = linear_split(tape, x, weight, &[out])?;
+    Ok(parts.pop().unwrap_or_else(|| unreachable!("one width in, one part out")))
+}
+
+/// As [`linear`], with the output columns in several tensors: widths w₁ … wₙ, summing to `out`, give [R, w₁] … [R, wₙ].
+///
+/// A split of one wide output would be a copy; rows of the weight are contiguous, so the parts are products of their own.
+pub fn linear_split(tape: &Tape<'_>, x: &Var, weight: &Var, widths: &[usize]) -> Result<Vec<Var>> {
+    let &[out, inner] = weight.dims() else {
         return Err(Error::contract("linear", "weight", weight.dims(), "[out, in]"));
     };
-    if inner != expected {
-        return Err(Error::contract("linear", "x", x.dims(), format!("[R, {expected}]")));
+    let (rows, found) = (x.shape().rows(), x.shape().last());
+    if found != inner {
+        return Err(Error::contract("linear", "x", x.dims(), format!("[R, {inner}]")));
     }
-    let y = Tensor::build([rows, out], |y| cpu::forward(x.f32(), weight.f32(), y, rows, inner, out));
+    if widths.iter().sum::<usize>() != out {
+        return Err(Error::contract("linear", "widths", widths, format!("a sum of {out}")));
+    }
+    let parts: Vec<cpu::Part> = (widths.iter())
+        .scan(0, |first, width| {
+            Some(cpu::Part { rows, inner, first: std::mem::replace(first, *first + width), width: *width })
+        })
+        .collect();
+    let outputs = (parts.iter())
+        .map(|part| Tensor::build([rows, part.width], |y| part.forward(x.f32(), weight.f32(), y)))
+        .collect();
     let (xv, wv) = (x.value().clone(), weight.value().clone());
-    Ok(tape.record1("linear", &[x, weight], y, move |ctx| {
-        let Some(dy) = ctx.output(0) else { return Ok(()) };
+    Ok(tape.record("linear", &[x, weight], outputs, move |ctx| {
+        let grads: Vec<(cpu::Part, Tensor)> =
+            parts.iter().enumerate().filter_map(|(i, part)| Some((*part, ctx.output(i)?))).collect();
         if ctx.needs(0) {
-            let dx = Tensor::build(xv.shape().clone(), |dx| cpu::input_grad(dy.f32(), wv.f32(), dx, rows, inner, out));
+            let dx = Tensor::build(xv.shape().clone(), |dx| {
+                for (i, (part, dy)) in grads.iter().enumerate() {
+                    part.input_grad(dy.f32(), wv.f32(), dx, i > 0);
+                }
+            });
             ctx.add(0, dx);
         }
+        let whole = grads.len() == parts.len();
         ctx.accumulate(1, wv.shape(), |dw, accumulate| {
-            cpu::weight_grad(dy.f32(), xv.f32(), dw, (rows, inner, out), accumulate);
+            if !whole && !accumulate {
+                dw.fill(0.0); // a part that did not reach the loss leaves its rows untouched
+            }
+            for (part, dy) in &grads {
+                part.weight_grad(dy.f32(), xv.f32(), dw, accumulate);
+            }
         });
         Ok(())
     }))
