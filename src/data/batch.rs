@@ -1,0 +1,29 @@
+//! What one training step reads.
+
+/// The target of a position that the loss leaves out.
+pub const IGNORE: u32 = u32::MAX;
+
+/// B sequences of T tokens, row-major.
+///
+/// A target never crosses the end of a document or of a sequence: `targets[i]` is `tokens[i + 1]` or [`IGNORE`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// B.
+    pub sequences: usize,
+    /// T.
+    pub length: usize,
+    /// `[B·T]`.
+    pub tokens: Vec<u32>,
+    /// `[B·T]`: the next token, or [`IGNORE`].
+    pub targets: Vec<u32>,
+    /// Offsets into the B·T rows, strictly increasing, first 0, last B·T: every start of a sequence and, where documents
+    /// are kept apart, of a document (the `cu_seqlens` of variable-length attention).
+    pub segments: Vec<usize>,
+}
+
+impl Batch {
+    /// How many positions the loss counts.
+    pub fn valid_tokens(&self) -> usize {
+        self.targets.iter().filter(|&&target| target != IGNORE).count()
+    }
+}

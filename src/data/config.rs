@@ -1,0 +1,167 @@
+//! A source of data as a user describes it.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::build::shards_in;
+use crate::data::pack::{Documents, PackedSource};
+use crate::data::source::{Boundaries, Source};
+use crate::data::tasks::{Split, TaskSource, TasksConfig};
+use crate::data::text::{Separation, documents};
+use crate::data::tokenizer::Tokenizer;
+use crate::{Error, Result};
+
+/// ```toml
+/// [data]
+/// kind = "tasks"
+/// copy = { weight = 2.0, max_length = 16 }
+/// sort = { weight = 0 }
+/// ```
+///
+/// ```toml
+/// [data]
+/// kind = "text"
+/// paths = ["corpus.txt", "more.jsonl"]
+/// separate_by = "blank_line"
+/// tokenizer = "path/to/model"
+/// ```
+///
+/// ```toml
+/// [data]
+/// kind = "shards"
+/// paths = ["path/to/folder", "one.bin"]
+/// documents = "joined"
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "a run has one or two of these")]
+pub enum DataConfig {
+    Tasks(TasksConfig),
+    Text(TextConfig),
+    Shards(ShardsConfig),
+}
+
+/// Text and JSONL files, tokenized into memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextConfig {
+    pub paths: Vec<PathBuf>,
+    #[serde(default)]
+    pub documents: Boundaries,
+    /// What a document is in a plain text file.
+    #[serde(default)]
+    pub separate_by: Separation,
+    /// `"bytes"`, a model's folder, or a `tokenizer.json`.
+    #[serde(default = "bytes")]
+    pub tokenizer: String,
+}
+
+fn bytes() -> String {
+    "bytes".into()
+}
+
+/// Token shards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardsConfig {
+    /// Shards, and folders of which all `.bin` files are read.
+    pub paths: Vec<PathBuf>,
+    #[serde(default)]
+    pub documents: Boundaries,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self::Tasks(TasksConfig::default())
+    }
+}
+
+impl DataConfig {
+    /// Opens the training data for a model of `vocab_size` tokens, reading and checking all of it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where a value is out of range, [`Error::Io`] where a path cannot be read, [`Error::Input`] where
+    /// a file is not what it must be or has an id outside the vocabulary.
+    pub fn source(&self, vocab_size: usize) -> Result<Box<dyn Source>> {
+        match self {
+            Self::Tasks(tasks) => {
+                if vocab_size < 128 {
+                    return Err(Error::Usage(format!(
+                        "data: found a vocabulary of {vocab_size}, expected at least 128 for tasks in ASCII"
+                    )));
+                }
+                Ok(Box::new(TaskSource::new(tasks.clone(), Split::Train)?))
+            }
+            Self::Text(text) => {
+                let documents = text.load(vocab_size)?;
+                Ok(Box::new(PackedSource::from_documents(documents, text.documents)?))
+            }
+            Self::Shards(shards) => {
+                Ok(Box::new(PackedSource::from_shards(&shards.files()?, vocab_size, shards.documents)?))
+            }
+        }
+    }
+
+    /// Makes relative paths relative to `folder`, the one of the file that this configuration was read from.
+    pub fn relative_to(mut self, folder: impl AsRef<Path>) -> Self {
+        let folder = folder.as_ref();
+        if let Self::Text(TextConfig { tokenizer, .. }) = &mut self
+            && tokenizer != "bytes"
+        {
+            *tokenizer = folder.join(&tokenizer).to_string_lossy().into_owned();
+        }
+        if let Self::Text(TextConfig { paths, .. }) | Self::Shards(ShardsConfig { paths, .. }) = &mut self {
+            // Joining an absolute path replaces the folder.
+            paths.iter_mut().for_each(|path| *path = folder.join(&path));
+        }
+        self
+    }
+}
+
+impl TextConfig {
+    fn load(&self, vocab_size: usize) -> Result<Documents> {
+        check_paths(&self.paths)?;
+        let tokenizer = Tokenizer::open(&self.tokenizer)?;
+        let mut all = Documents::default();
+        for path in &self.paths {
+            for (number, document) in documents(path, self.separate_by)?.iter().enumerate() {
+                let ids = tokenizer.encode_document(document)?;
+                if let Some(at) = ids.iter().position(|&id| id as usize >= vocab_size) {
+                    let place = format!("document {number}, token {at}");
+                    let expected = format!("below the vocabulary size {vocab_size}");
+                    return Err(Error::input(path, place, format!("id {}", ids[at]), expected));
+                }
+                all.push(&ids);
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl ShardsConfig {
+    /// The shards, folders replaced by what is in them.
+    pub fn files(&self) -> Result<Vec<PathBuf>> {
+        check_paths(&self.paths)?;
+        let mut files = Vec::new();
+        for path in &self.paths {
+            if !path.is_dir() {
+                files.push(path.clone());
+                continue;
+            }
+            let inside = shards_in(path)?;
+            if inside.is_empty() {
+                return Err(Error::input(path, "folder", "no .bin files", "at least one token shard"));
+            }
+            files.extend(inside);
+        }
+        Ok(files)
+    }
+}
+
+fn check_paths(paths: &[PathBuf]) -> Result<()> {
+    if paths.is_empty() {
+        return Err(Error::Usage("data.paths: found an empty list, expected at least one path".into()));
+    }
+    Ok(())
+}
