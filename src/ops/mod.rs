@@ -6,6 +6,10 @@
 //! Activations are flat: [R, …] with R rows, one per token. [`Segments`](crate::tensor::Segments) say which rows form a
 //! sequence; a [`Mask`](crate::autograd::Mask) knows which draw a row belongs to.
 
+pub mod attention;
+pub mod cross_entropy;
+pub mod distill_loss;
+pub mod embedding;
 pub mod linear;
 pub mod relu2;
 pub mod residual_add;
@@ -16,6 +20,10 @@ use crate::autograd::check::Case;
 /// Every op's cases, by the op's name.
 pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
     vec![
+        ("attention", attention::cases::cases()),
+        ("cross_entropy", cross_entropy::cases::cases()),
+        ("distill_loss", distill_loss::cases::cases()),
+        ("embedding", embedding::cases::cases()),
         ("linear", linear::cases::cases()),
         ("relu2", relu2::cases::cases()),
         ("residual_add", residual_add::cases::cases()),
