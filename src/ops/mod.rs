@@ -7,6 +7,10 @@
 //! sequence; a [`Mask`](crate::autograd::Mask) knows which draw a row belongs to.
 
 pub mod adamw;
+pub mod attention;
+pub mod cross_entropy;
+pub mod distill_loss;
+pub mod embedding;
 pub mod grouped_gemm;
 pub mod linear;
 pub mod moe_combine;
@@ -22,6 +26,10 @@ use crate::autograd::check::Case;
 pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
     vec![
         ("adamw", adamw::cases::cases()),
+        ("attention", attention::cases::cases()),
+        ("cross_entropy", cross_entropy::cases::cases()),
+        ("distill_loss", distill_loss::cases::cases()),
+        ("embedding", embedding::cases::cases()),
         ("grouped_gemm", grouped_gemm::cases::cases()),
         ("linear", linear::cases::cases()),
         ("moe_combine", moe_combine::cases::cases()),
