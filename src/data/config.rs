@@ -12,6 +12,8 @@ use crate::data::text::{Separation, documents};
 use crate::data::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
+/// Where training sequences come from: the `[data]` table of a recipe.
+///
 /// ```toml
 /// [data]
 /// kind = "tasks"
