@@ -12,6 +12,7 @@
 //! | [`model`] | `nemotron_h`: configuration, checkpoint, blocks, language model |
 //! | [`data`], [`engine`], [`run`] | tokens in, tokens out, and the run directory |
 //! | [`train`] | the one training loop |
+//! | [`stages`] | the jobs a user starts |
 //! | [`cli`] | argument parsing |
 //!
 //! One letter per dimension everywhere: B batch, T tokens, d hidden, H heads, P head_dim, G groups, N state, E experts,
@@ -23,10 +24,12 @@ pub mod data;
 pub mod device;
 pub mod engine;
 pub mod error;
+pub mod files;
 pub mod model;
 pub mod numerics;
 pub mod ops;
 pub mod run;
+pub mod stages;
 pub mod tensor;
 pub mod train;
 

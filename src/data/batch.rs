@@ -26,4 +26,21 @@ impl Batch {
     pub fn valid_tokens(&self) -> usize {
         self.targets.iter().filter(|&&target| target != IGNORE).count()
     }
+
+    /// The batch in `parts` equal batches of whole sequences; `parts` divides their number.
+    pub fn split(&self, parts: usize) -> Vec<Batch> {
+        let sequences = self.sequences / parts.max(1);
+        let rows = (sequences * self.length).max(1);
+        let piece = |first: usize| {
+            let inside = |offset: &&usize| (first..=first + rows).contains(*offset);
+            Batch {
+                sequences,
+                length: self.length,
+                tokens: self.tokens[first..first + rows].to_vec(),
+                targets: self.targets[first..first + rows].to_vec(),
+                segments: self.segments.iter().filter(inside).map(|offset| offset - first).collect(),
+            }
+        };
+        (0..self.tokens.len() / rows).map(|part| piece(part * rows)).collect()
+    }
 }

@@ -105,6 +105,15 @@ impl DataConfig {
         }
     }
 
+    /// The files that the data are read from; none for the built-in tasks.
+    pub fn input_files(&self) -> Result<Vec<PathBuf>> {
+        match self {
+            Self::Tasks(_) => Ok(Vec::new()),
+            Self::Text(text) => Ok(text.paths.clone()),
+            Self::Shards(shards) => shards.files(),
+        }
+    }
+
     /// Makes relative paths relative to `folder`, the one of the file that this configuration was read from.
     pub fn relative_to(mut self, folder: impl AsRef<Path>) -> Self {
         let folder = folder.as_ref();

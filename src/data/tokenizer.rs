@@ -35,6 +35,15 @@ impl Tokenizer {
         }
     }
 
+    /// The tokenizer of the model in `dir`: the one that `name` opens where it is given, else the folder's own, else bytes.
+    pub fn of_model(dir: &Path, name: Option<&str>) -> Result<Self> {
+        match name {
+            Some(name) => Self::open(name),
+            None if dir.join("tokenizer.json").exists() => Self::from_dir(dir),
+            None => Ok(Self::Bytes),
+        }
+    }
+
     /// The `tokenizer.json` of a model's folder; the end-of-sequence token is the one its `tokenizer_config.json` names,
     /// if there is one.
     pub fn from_dir(dir: impl AsRef<Path>) -> Result<Self> {
@@ -87,6 +96,20 @@ impl Tokenizer {
         match self.eos() {
             Some(eos) if ids.last() != Some(&eos) => ids.push(eos),
             _ => {}
+        }
+        Ok(ids)
+    }
+
+    /// The beginning of a document that a model continues: as [`Tokenizer::encode_document`], without the end.
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = match self {
+            Self::Bytes => std::iter::once(BOS).chain(text.bytes().map(u32::from)).collect(),
+            Self::File(file) => file.encode(text, true)?,
+        };
+        if let (Self::File(_), Some(eos)) = (self, self.eos())
+            && ids.last() == Some(&eos)
+        {
+            ids.pop(); // a post-processor may end every text
         }
         Ok(ids)
     }

@@ -85,3 +85,30 @@ pub fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
         *y = crate::numerics::fma(a, *x, *y);
     }
 }
+
+/// A slice that tasks write to at places that do not overlap: columns of a matrix, scattered rows.
+pub struct Disjoint<'v, T> {
+    first: *mut T,
+    len: usize,
+    values: std::marker::PhantomData<&'v mut [T]>,
+}
+
+// SAFETY: `slice` makes its callers promise that no two threads touch one element.
+unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+
+impl<'v, T> Disjoint<'v, T> {
+    pub fn new(values: &'v mut [T]) -> Disjoint<'v, T> {
+        Disjoint { first: values.as_mut_ptr(), len: values.len(), values: std::marker::PhantomData }
+    }
+
+    /// The elements of `range`, to write.
+    ///
+    /// # Safety
+    /// While the slice lives, nobody else holds a slice that shares an element with it.
+    #[expect(clippy::mut_from_ref, reason = "the caller promises that slices do not overlap")]
+    pub unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len);
+        // SAFETY: inside the slice that `new` borrowed mutably; not shared, by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(range.start), range.len()) }
+    }
+}

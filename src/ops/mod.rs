@@ -8,9 +8,11 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod causal_conv1d;
 pub mod cross_entropy;
 pub mod distill_loss;
 pub mod embedding;
+pub mod gated_group_norm;
 pub mod grouped_gemm;
 pub mod linear;
 pub mod moe_combine;
@@ -19,6 +21,7 @@ pub mod moe_route;
 pub mod relu2;
 pub mod residual_add;
 pub mod rms_norm;
+pub mod ssd_scan;
 
 use crate::autograd::check::Case;
 
@@ -27,9 +30,11 @@ pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
     vec![
         ("adamw", adamw::cases::cases()),
         ("attention", attention::cases::cases()),
+        ("causal_conv1d", causal_conv1d::cases::cases()),
         ("cross_entropy", cross_entropy::cases::cases()),
         ("distill_loss", distill_loss::cases::cases()),
         ("embedding", embedding::cases::cases()),
+        ("gated_group_norm", gated_group_norm::cases::cases()),
         ("grouped_gemm", grouped_gemm::cases::cases()),
         ("linear", linear::cases::cases()),
         ("moe_combine", moe_combine::cases::cases()),
@@ -38,5 +43,6 @@ pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
         ("relu2", relu2::cases::cases()),
         ("residual_add", residual_add::cases::cases()),
         ("rms_norm", rms_norm::cases::cases()),
+        ("ssd_scan", ssd_scan::cases::cases()),
     ]
 }

@@ -1,1 +1,53 @@
-//! (room)
+//! The one training loop: accumulation, clipping, schedule, checkpoints, metrics. A job gives it a step.
+
+mod progress;
+mod run;
+mod schedule;
+mod state;
+
+pub use progress::Progress;
+pub use run::{Options, Summary, train};
+pub use schedule::Schedule;
+pub use state::Numbers;
+
+use crate::Result;
+use crate::autograd::{Gradients, Params};
+use crate::data::Batch;
+
+/// What a step knows of where it stands.
+#[derive(Clone, Copy, Debug)]
+pub struct StepState {
+    /// Counted from 0.
+    pub step: u64,
+    pub learning_rate: f32,
+    pub seed: u64,
+}
+
+/// A kind of training. The loop owns the optimizer, the job the parameters and the loss.
+pub trait Job {
+    fn params(&self) -> &Params;
+    fn params_mut(&mut self) -> &mut Params;
+
+    /// Forward and backward of one micro-batch. Its gradients, times `share` (its part of the step's valid tokens), are added
+    /// to `grads`. Returns the mean loss over its valid tokens, in nats.
+    fn micro_batch(&mut self, batch: &Batch, share: f32, state: &StepState, grads: &mut Gradients) -> Result<f64>;
+
+    /// After the update, before the next step.
+    fn after_step(&mut self, _state: &StepState) -> Result<()> {
+        Ok(())
+    }
+
+    /// Adds the job's own numbers to the step's line in `metrics.jsonl`.
+    fn metrics(&self, _line: &mut serde_json::Map<String, serde_json::Value>) {}
+}
+
+/// The processes that train together. One today: sums over it are the identity.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct World;
+
+impl World {
+    /// Σ over the world of the squared global norm's parts.
+    pub fn sum(&self, value: f64) -> f64 {
+        value
+    }
+}

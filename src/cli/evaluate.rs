@@ -1,0 +1,70 @@
+use std::path::PathBuf;
+
+use super::output;
+use crate::Result;
+use crate::data::{TasksConfig, Tokenizer};
+use crate::model::checkpoint::MtpChoice;
+use crate::stages::evaluate::{Evaluation, evaluate_records, evaluate_tasks};
+
+/// Loss, perplexity and exact match of a model: on the built-in tasks, or on your own records.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A model's folder.
+    model: PathBuf,
+    /// JSONL records: {"text"}, {"prompt", "answer"} or {"prompt", "choices", "answer": index}.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// Tokenizer of the records: "bytes", a tokenizer.json, or a folder with one [default: the model's, else bytes].
+    #[arg(long, requires = "data")]
+    tokenizer: Option<String>,
+    /// Built-in tasks: a recipe whose [data] sets the difficulties [default: the built-in ones].
+    #[arg(long, value_name = "RECIPE", conflicts_with = "data")]
+    tasks: Option<PathBuf>,
+    /// Built-in tasks: held-out examples of each.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    examples: u32,
+    /// Built-in tasks: seed of the held-out examples.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let lm = crate::model::load(&args.model, MtpChoice::Drop)?.lm;
+    let evaluation = match &args.data {
+        Some(path) => evaluate_records(&lm, &Tokenizer::of_model(&args.model, args.tokenizer.as_deref())?, path)?,
+        None => {
+            let config = match &args.tasks {
+                Some(recipe) => crate::stages::pretrain::tasks_of(recipe)?,
+                None => TasksConfig::default(),
+            };
+            evaluate_tasks(&lm, &config, args.seed, args.examples as usize)?
+        }
+    };
+    if args.json { output::json(&evaluation) } else { output::line(&table(&evaluation)) }
+}
+
+fn table(evaluation: &Evaluation) -> String {
+    let percent = |share: Option<f64>| share.map_or("-".into(), |s| format!("{:.1} %", 100.0 * s));
+    let mut lines = vec![format!("{:<18} {:>6} {:>9} {:>11} {:>9}", "", "items", "loss", "perplexity", "accuracy")];
+    for p in &evaluation.parts {
+        let mut line =
+            format!("{:<18} {:>6} {:>9.4} {:>11.3} {:>9}", p.name, p.items, p.loss, p.perplexity, percent(p.accuracy));
+        if p.accuracy_per_token.is_some() {
+            line += &format!("  ({} by loss per token)", percent(p.accuracy_per_token));
+        }
+        lines.push(line);
+    }
+    let items: usize = evaluation.parts.iter().map(|p| p.items).sum();
+    lines.push(format!(
+        "{:<18} {:>6} {:>9.4} {:>11.3} {:>9}",
+        "all, mean",
+        items,
+        evaluation.loss,
+        evaluation.perplexity,
+        percent(evaluation.mean_accuracy)
+    ));
+    lines.join("\n")
+}

@@ -1,0 +1,130 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::output;
+use crate::Result;
+use crate::model::checkpoint::CheckpointInfo;
+use crate::model::config::{Config, Layer, LayerKind};
+
+/// Sizes of a model: parameters, tensors, layers, bytes per precision.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A model's folder, or a bare config.json.
+    model: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let info = CheckpointInfo::read(&args.model)?;
+    if args.json { output::json(&as_json(&info)) } else { output::line(&as_text(&info)) }
+}
+
+fn as_json(info: &CheckpointInfo) -> Value {
+    let (p, t, b) = (&info.parameters, &info.tensors, &info.bytes_at);
+    json!({
+        "parameters": { "total": p.total, "active": p.active, "mtp": p.mtp },
+        "tensors": { "model": t.model, "mtp": t.mtp },
+        "hidden_size": info.config.hidden_size,
+        "vocab_size": info.config.vocab_size,
+        "tie_word_embeddings": info.config.tie_word_embeddings,
+        "pattern": info.config.pattern(),
+        "layers": info.config.layers.iter().map(layer_json).collect::<Vec<_>>(),
+        "bytes": { "f32": b.f32, "bf16": b.bf16, "fp8": b.fp8, "nvfp4": b.nvfp4 },
+        "stored": info.stored.as_ref().map(|s| json!({
+            "files": s.files, "tensors": s.tensors, "bytes": s.bytes,
+            "by_dtype": s.by_dtype.iter().map(|(dtype, (tensors, bytes))| {
+                (dtype.clone(), json!({ "tensors": tensors, "bytes": bytes }))
+            }).collect::<BTreeMap<_, _>>(),
+        })),
+    })
+}
+
+fn layer_json(layer: &Layer) -> Value {
+    match layer {
+        Layer::Mamba(m) => json!({ "kind": "mamba", "heads": m.heads, "head_dim": m.head_dim, "groups": m.groups,
+            "state": m.state, "conv_kernel": m.conv_kernel, "chunk_size": m.chunk_size }),
+        Layer::Moe(m) => json!({ "kind": "moe", "experts": m.experts, "top_k": m.top_k, "intermediate": m.intermediate,
+            "shared_intermediate": m.shared_intermediate, "latent": m.latent, "n_group": m.n_group,
+            "topk_group": m.topk_group }),
+        Layer::Attention(a) => {
+            json!({ "kind": "attention", "heads": a.heads, "kv_heads": a.kv_heads, "head_dim": a.head_dim })
+        }
+        Layer::Mlp(m) => json!({ "kind": "mlp", "intermediate": m.intermediate }),
+    }
+}
+
+/// A layer's sizes in words.
+fn layer_text(layer: &Layer) -> String {
+    match layer {
+        Layer::Mamba(m) => {
+            format!(
+                "{} heads × {}, {} groups, state {}, conv {}",
+                m.heads, m.head_dim, m.groups, m.state, m.conv_kernel
+            )
+        }
+        Layer::Moe(m) => {
+            let latent = m.latent.map_or(String::new(), |l| format!(", latent {l}"));
+            format!("{} experts top {}, F {}, S {}{latent}", m.experts, m.top_k, m.intermediate, m.shared_intermediate)
+        }
+        Layer::Attention(a) => format!("{} query heads, {} KV heads × {}", a.heads, a.kv_heads, a.head_dim),
+        Layer::Mlp(m) => format!("width {}", m.intermediate),
+    }
+}
+
+fn as_text(info: &CheckpointInfo) -> String {
+    let (p, t, b) = (&info.parameters, &info.tensors, &info.bytes_at);
+    let mut lines = vec![
+        format!(
+            "parameters   {} total ({}), {} active ({})",
+            output::count(p.total),
+            p.total,
+            output::count(p.active),
+            p.active
+        ),
+        format!("tensors      {}", t.model),
+        format!("hidden size  {}, vocabulary {}", info.config.hidden_size, info.config.vocab_size),
+        format!("layers       {}  {}", info.config.layers.len(), info.config.pattern()),
+    ];
+    lines.extend(kinds(&info.config));
+    if p.mtp > 0 {
+        lines.push(format!(
+            "MTP head     {} parameters in {} tensors, apart from the above",
+            output::count(p.mtp),
+            t.mtp
+        ));
+    }
+    lines.push(format!(
+        "weights at   f32 {}, bf16 {}, FP8 {}, NVFP4 {}",
+        output::bytes(b.f32),
+        output::bytes(b.bf16),
+        output::bytes(b.fp8),
+        output::bytes(b.nvfp4)
+    ));
+    if let Some(s) = &info.stored {
+        let dtypes: Vec<String> =
+            s.by_dtype.iter().map(|(d, (n, bytes))| format!("{n} tensors {d} {}", output::bytes(*bytes))).collect();
+        lines.push(format!("on disk      {} in {} file(s): {}", output::bytes(s.bytes), s.files, dtypes.join(", ")));
+    }
+    lines.join("\n")
+}
+
+/// One line per kind of layer; where layers of a kind differ, one per distinct size with its count.
+fn kinds(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    for kind in [LayerKind::Mamba, LayerKind::Moe, LayerKind::Attention, LayerKind::Mlp] {
+        let mut sizes: Vec<(String, usize)> = Vec::new();
+        for layer in config.layers.iter().filter(|l| l.kind() == kind) {
+            let text = layer_text(layer);
+            match sizes.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, count)) => *count += 1,
+                None => sizes.push((text, 1)),
+            }
+        }
+        lines.extend(sizes.into_iter().map(|(text, count)| format!("  {count:>3} {:<9}{text}", kind.name())));
+    }
+    lines
+}

@@ -1,0 +1,42 @@
+//! What goes to standard output.
+
+use std::io::{ErrorKind, Write};
+
+use crate::{Error, Result};
+
+/// Writes `text` and a line break. A reader that went away (`| head`) ends the output, not the program.
+pub fn line(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Error::io("standard output", "write")(e)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a value as indented JSON.
+pub fn json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Error::io("standard output", "write")(e.into()))?;
+    line(&text)
+}
+
+/// 1234567 as "1.235 M".
+pub fn count(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..1_000_000 => format!("{:.1} K", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} M", n as f64 / 1e6),
+        _ => format!("{:.2} B", n as f64 / 1e9),
+    }
+}
+
+/// Bytes in binary units.
+pub fn bytes(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.2} {}", units[unit]) }
+}

@@ -1,0 +1,107 @@
+//! The mixture-of-experts mixer: routed experts (in a latent space, where the model has one) plus a shared expert.
+
+use super::block::{Context, Mixer, Names};
+use super::cache::LayerCache;
+use super::config::Moe;
+use super::masks::ExpertMasking;
+use super::mlp::MlpMixer;
+use crate::autograd::{ParamId, Tape, Var};
+use crate::ops::grouped_gemm::grouped_gemm;
+use crate::ops::linear::linear;
+use crate::ops::moe_combine::moe_combine;
+use crate::ops::moe_permute::{Dispatch, moe_permute};
+use crate::ops::moe_route::{RouteOptions, moe_route};
+use crate::ops::relu2::relu2;
+use crate::ops::residual_add::residual_add;
+use crate::{Error, Result};
+
+pub struct MoeMixer {
+    experts: usize,
+    route: RouteOptions,
+    gate: ParamId,
+    correction_bias: ParamId,
+    up: ParamId,
+    down: ParamId,
+    latent: Option<(ParamId, ParamId)>,
+    shared: Option<MlpMixer>,
+}
+
+impl MoeMixer {
+    pub fn new(sizes: &Moe, names: &Names<'_>) -> Result<MoeMixer> {
+        let shared = Names { params: names.params, prefix: format!("{}.shared_experts", names.prefix) };
+        let latent = match sizes.latent {
+            Some(_) => Some((names.get("fc1_latent_proj.weight")?, names.get("fc2_latent_proj.weight")?)),
+            None => None,
+        };
+        Ok(MoeMixer {
+            experts: sizes.experts,
+            route: RouteOptions {
+                top_k: sizes.top_k,
+                n_group: sizes.n_group,
+                topk_group: sizes.topk_group,
+                norm_topk_prob: sizes.norm_topk_prob,
+                routed_scaling_factor: sizes.routed_scaling_factor,
+            },
+            gate: names.get("gate.weight")?,
+            correction_bias: names.get("gate.e_score_correction_bias")?,
+            up: names.get("experts.up_proj.weight")?,
+            down: names.get("experts.down_proj.weight")?,
+            latent,
+            shared: if sizes.shared_intermediate > 0 { Some(MlpMixer::new(&shared)?) } else { None },
+        })
+    }
+
+    /// The experts' share: x [R, d] → [R, d].
+    fn routed(&self, tape: &Tape<'_>, x: &Var, ctx: &Context<'_>, loads: Option<&mut Vec<u32>>) -> Result<Var> {
+        let param = |id| ctx.param(tape, id);
+        let masks = ctx.masks;
+        let (score_mask, output_mask) = match masks.expert_masking {
+            ExpertMasking::Score => (masks.experts.as_ref(), None),
+            ExpertMasking::Output => (None, masks.experts.as_ref()),
+        };
+        let logits = linear(tape, x, &param(self.gate))?;
+        let bias = &ctx.params.get(self.correction_bias).value;
+        let routing = moe_route(tape, &logits, bias, self.route, score_mask)?;
+        let dispatch = Dispatch::new(&routing.experts, self.route.top_k, self.experts)?;
+        if let Some(loads) = loads {
+            loads.extend(dispatch.offsets.windows(2).map(|w| (w[1] - w[0]) as u32));
+        }
+        let inner = match self.latent {
+            Some((down, _)) => linear(tape, x, &param(down))?,
+            None => x.clone(),
+        };
+        let rows = moe_permute(tape, &inner, &dispatch)?;
+        let up = grouped_gemm(tape, &rows, &param(self.up), &dispatch.offsets)?;
+        let width = masks.routed.as_ref().map(|m| m.with_draws(m.draws.permuted(&dispatch.tokens_of_rows())));
+        let activation = relu2(tape, &up, width.as_ref())?;
+        let down = grouped_gemm(tape, &activation, &param(self.down), &dispatch.offsets)?;
+        let combined = moe_combine(tape, &down, &routing.weights, &dispatch, output_mask)?;
+        match self.latent {
+            Some((_, up)) => linear(tape, &combined, &param(up)),
+            None => Ok(combined),
+        }
+    }
+}
+
+impl Mixer for MoeMixer {
+    fn forward(
+        &self,
+        tape: &Tape<'_>,
+        x: &Var,
+        ctx: &Context<'_>,
+        cache: Option<&mut LayerCache>,
+        loads: Option<&mut Vec<u32>>,
+    ) -> Result<Var> {
+        if matches!(cache, Some(LayerCache::Attention(_) | LayerCache::Mamba(_))) {
+            return Err(Error::contract("moe", "cache", "another layer's", "none"));
+        }
+        let routed = self.routed(tape, x, ctx, loads)?;
+        match &self.shared {
+            Some(shared) => {
+                let shared = shared.apply(tape, x, ctx, ctx.masks.shared.as_ref())?;
+                residual_add(tape, &routed, &shared, None, None)
+            }
+            None => Ok(routed),
+        }
+    }
+}

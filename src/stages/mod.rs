@@ -1,0 +1,4 @@
+//! The jobs a user starts, one file each.
+
+pub mod evaluate;
+pub mod pretrain;

@@ -1,0 +1,128 @@
+//! The loop itself.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::state::{self, Numbers};
+use super::{Job, Progress, Schedule, StepState, World};
+use crate::autograd::Gradients;
+use crate::data::{Batch, Loader, LoaderConfig, Source};
+use crate::ops::adamw::{self, AdamWOptions, Moments};
+use crate::run::{Checkpoints, Metrics, RunDir};
+use crate::{Error, Result};
+
+/// Batches that wait ready.
+const PREFETCH: usize = 4;
+/// Checkpoints that are kept.
+const KEEP: usize = 2;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub steps: u64,
+    /// B, sequences of a step.
+    pub sequences: usize,
+    /// T, tokens of a sequence.
+    pub length: usize,
+    /// Equal parts of a step's sequences, computed one after another. Divides `sequences`.
+    pub micro_batches: usize,
+    pub schedule: Schedule,
+    /// Largest global gradient norm; larger ones are scaled down to it.
+    pub max_norm: f32,
+    pub optimizer: AdamWOptions,
+    /// Of the data's order.
+    pub seed: u64,
+    pub checkpoint_every: u64,
+}
+
+/// How training ended.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub steps: u64,
+    pub tokens: u64,
+    /// Mean loss of the last steps of this process, at most 25.
+    pub loss: f64,
+}
+
+/// Trains `job` in the folder `name` of the run (`metrics.jsonl`, `checkpoints/`), from its last whole checkpoint if there is
+/// one. A run that was killed and resumed gives the bits of one that was not: data and noise depend on the step alone, and a
+/// checkpoint holds everything else.
+pub fn train(
+    job: &mut dyn Job,
+    source: Box<dyn Source>,
+    options: &Options,
+    run: &RunDir,
+    name: &str,
+    progress: &mut Progress,
+) -> Result<Summary> {
+    let folder = run.folder(name)?;
+    let checkpoints = Checkpoints::new(&folder.join("checkpoints"), KEEP);
+    let mut moments = Moments::new(job.params());
+    let mut at = Numbers { step: 0, updates: 0, tokens: 0 };
+    if let Some(found) = checkpoints.latest()?.found {
+        at = state::load(&found.path, job.params_mut(), &mut moments)?;
+    }
+    let mut metrics = Metrics::open(&folder.join("metrics.jsonl"), |step| step < at.step)?;
+    let Options { seed, sequences, length, .. } = *options;
+    let mut loader = Loader::new(source, LoaderConfig { seed, sequences, length, prefetch: PREFETCH }, at.step)?;
+    let mut grads = Gradients::new(job.params());
+    let mut recent = Vec::new();
+    progress.start_at(at.step, at.tokens);
+    while at.step < options.steps {
+        let batch = loader.next()?;
+        let mut line = step(job, &batch, options, at.step, &mut grads, &mut moments)?;
+        at.step += 1;
+        at.updates = moments.updates;
+        at.tokens += batch.tokens.len() as u64;
+        line.insert("tokens".into(), at.tokens.into());
+        let loss = line["loss"].as_f64().unwrap_or(f64::NAN);
+        metrics.write(&line)?;
+        recent.push(loss);
+        progress.update(at.step, at.tokens, &format!("loss {loss:.4}"));
+        if at.step % options.checkpoint_every == 0 || at.step == options.steps {
+            metrics.sync()?;
+            checkpoints.save(at.step, |dir: &Path| state::save(dir, job.params(), &moments, &at))?;
+        }
+    }
+    let last = &recent[recent.len().saturating_sub(25)..];
+    Ok(Summary { steps: at.step, tokens: at.tokens, loss: last.iter().sum::<f64>() / last.len() as f64 })
+}
+
+/// One step: gradients of all micro-batches, clipping, update. Returns its line of metrics.
+fn step(
+    job: &mut dyn Job,
+    batch: &Batch,
+    options: &Options,
+    step: u64,
+    grads: &mut Gradients,
+    moments: &mut Moments,
+) -> Result<Map<String, Value>> {
+    let state = StepState { step, learning_rate: options.schedule.at(step), seed: options.seed };
+    let valid = batch.valid_tokens();
+    if valid == 0 {
+        return Err(Error::contract("train", "batch", "no valid target", "at least one in every step"));
+    }
+    grads.clear();
+    let mut loss = 0.0;
+    for part in batch.split(options.micro_batches) {
+        let share = part.valid_tokens() as f64 / valid as f64;
+        if share > 0.0 {
+            loss += share * job.micro_batch(&part, share as f32, &state, grads)?;
+        }
+    }
+    let norm = (World.sum(f64::from(adamw::global_norm(grads.iter())).powi(2))).sqrt() as f32;
+    for (what, value) in [("the loss", loss as f32), ("the gradient norm", norm)] {
+        if !value.is_finite() {
+            return Err(Error::Diverged { what, value, step });
+        }
+    }
+    adamw::step(job.params_mut(), grads, moments, state.learning_rate, (norm, options.max_norm), &options.optimizer);
+    job.after_step(&state)?;
+    let mut line = Map::new();
+    line.insert("step".into(), step.into());
+    line.insert("loss".into(), json!(loss));
+    line.insert("learning_rate".into(), json!(state.learning_rate));
+    line.insert("gradient_norm".into(), json!(norm));
+    job.metrics(&mut line);
+    Ok(line)
+}

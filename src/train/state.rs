@@ -1,0 +1,91 @@
+//! What a training checkpoint holds: parameters, optimizer moments, and the numbers beside them.
+
+use std::path::Path;
+
+use safetensors::{Dtype, SafeTensors, View};
+use serde::{Deserialize, Serialize};
+
+use crate::autograd::Params;
+use crate::ops::adamw::Moments;
+use crate::tensor::Tensor;
+use crate::{Error, Result};
+
+const TENSORS: &str = "state.safetensors";
+const NUMBERS: &str = "state.json";
+
+/// Where training stands.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// Steps done.
+    pub step: u64,
+    /// Updates that the moments have seen.
+    pub updates: u64,
+    /// Tokens seen.
+    pub tokens: u64,
+}
+
+/// An f32 tensor as the safetensors crate wants it.
+struct Bytes<'t>(&'t Tensor);
+
+impl View for Bytes<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+    fn shape(&self) -> &[usize] {
+        self.0.dims()
+    }
+    fn data(&self) -> std::borrow::Cow<'_, [u8]> {
+        bytemuck::cast_slice(self.0.f32()).into()
+    }
+    fn data_len(&self) -> usize {
+        self.0.numel() * 4
+    }
+}
+
+/// Writes the state into `dir`. Frozen parameters are written too: a job may change them (routing biases).
+pub fn save(dir: &Path, params: &Params, moments: &Moments, numbers: &Numbers) -> Result<()> {
+    let tensors = params.iter().flat_map(|(id, p)| {
+        let moments = [("first", &moments.first[id.0]), ("second", &moments.second[id.0])];
+        let moments =
+            moments.into_iter().filter(|_| p.trainable).map(|(kind, t)| (format!("{kind}/{}", p.name), Bytes(t)));
+        std::iter::once((format!("param/{}", p.name), Bytes(&p.value))).chain(moments)
+    });
+    let path = dir.join(TENSORS);
+    safetensors::serialize_to_file(tensors, None, &path)
+        .map_err(|e| Error::io(&path, "write")(std::io::Error::other(e.to_string())))?;
+    let path = dir.join(NUMBERS);
+    let text = serde_json::to_string_pretty(numbers).map_err(|e| Error::io(&path, "write")(e.into()))?;
+    std::fs::write(&path, text).map_err(Error::io(&path, "write"))
+}
+
+/// Reads what [`save`] wrote into parameters and moments of the same names and shapes.
+pub fn load(dir: &Path, params: &mut Params, moments: &mut Moments) -> Result<Numbers> {
+    let path = dir.join(NUMBERS);
+    let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
+    let numbers: Numbers = serde_json::from_str(&text)
+        .map_err(|e| Error::input(&path, "state", e.to_string(), "step, updates, tokens"))?;
+    let path = dir.join(TENSORS);
+    let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let file = SafeTensors::deserialize(&bytes)
+        .map_err(|e| Error::input(&path, "header", e.to_string(), "a safetensors file"))?;
+    for i in 0..params.len() {
+        let param = params.get_mut(crate::autograd::ParamId(i));
+        read(&file, &path, &format!("param/{}", param.name), &mut param.value)?;
+        if param.trainable {
+            read(&file, &path, &format!("first/{}", param.name), &mut moments.first[i])?;
+            read(&file, &path, &format!("second/{}", param.name), &mut moments.second[i])?;
+        }
+    }
+    moments.updates = numbers.updates;
+    Ok(numbers)
+}
+
+fn read(file: &SafeTensors<'_>, path: &Path, name: &str, into: &mut Tensor) -> Result<()> {
+    let found = file.tensor(name).map_err(|_| Error::input(path, name, "no such tensor", "one for every parameter"))?;
+    if found.shape() != into.dims() || found.dtype() != Dtype::F32 {
+        let (found, expected) = (format!("{:?}{:?}", found.dtype(), found.shape()), format!("F32{:?}", into.dims()));
+        return Err(Error::input(path, name, found, expected));
+    }
+    bytemuck::cast_slice_mut::<f32, u8>(into.f32_mut()).copy_from_slice(found.data());
+    Ok(())
+}
