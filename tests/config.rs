@@ -432,7 +432,7 @@ fn mtp_heads_are_explicit() {
     let steps = ("num_nextn_predict_layers", json!(1));
     let of = |changes: &[(&str, Value)]| parse(with(changes)).unwrap().mtp.unwrap();
     let letters = |mtp: &Mtp| mtp.layers.iter().map(|layer| layer.kind().letter()).collect::<String>();
-    assert_eq!(letters(&of(&[steps.clone()])), "*E");
+    assert_eq!(letters(&of(std::slice::from_ref(&steps))), "*E");
     assert_eq!(letters(&of(&[steps.clone(), ("mtp_layers_block_type", json!(["mamba"]))])), "M");
     let none = ("mtp_layers_block_type", Value::Null);
     let old = of(&[steps.clone(), none.clone(), ("mtp_hybrid_override_pattern", json!("*-"))]);

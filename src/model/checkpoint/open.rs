@@ -102,7 +102,7 @@ fn check_index(
         match found.get(tensor) {
             Some(place) if place == file => {}
             Some(place) => {
-                return Err(Error::input(index, *tensor, format!("{file}"), format!("{place}, where it lies")));
+                return Err(Error::input(index, *tensor, *file, format!("{place}, where it lies")));
             }
             None => {
                 return Err(Error::input(index, *tensor, format!("{file}, which lacks it"), "the shard that holds it"));
