@@ -315,6 +315,7 @@ fn child_that_saves_too_much() {
     let error = save_loaded(target, &load(&fixture("latent")).unwrap(), &SaveOptions::default()).unwrap_err();
     let expected = target.join("model.safetensors");
     assert!(matches!(&error, Error::Io { path, .. } if *path == expected), "{error}");
+    fs::write(target.join("refused"), "").unwrap();
 }
 
 #[test]
@@ -332,7 +333,8 @@ fn a_save_that_the_system_stops_midway_leaves_the_old_checkpoint() {
         .unwrap();
     assert!(status.success());
     assert_eq!(names(dir.path()), ["model"]);
-    assert_eq!(names(&target), ["config.json", "model.safetensors"]);
+    // Among them the child's own word that it came to the end.
+    assert_eq!(names(&target), ["config.json", "model.safetensors", "refused"]);
     same(&read_all(&target), &read_file(&fixture("base").join("model.safetensors")));
 }
 
