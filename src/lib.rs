@@ -4,6 +4,7 @@
 //!
 //! | room | what it holds |
 //! |---|---|
+//! | [`files`] | files and folders that appear whole or not at all |
 //! | [`numerics`] | fast elementary functions, counter-based random bits |
 //! | [`device`] | where memory comes from and which threads compute |
 //! | [`tensor`] | contiguous arrays with a dtype and a shape |

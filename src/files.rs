@@ -1,0 +1,309 @@
+//! Files and folders that appear whole or not at all.
+//!
+//! Everything is built under a temporary name beside its place (`.NAME.PID-N.tmp`), synced to the disk, then renamed;
+//! the folder that holds it is synced too, so that the rename itself survives a power cut. A failure on the way (a full
+//! disk, a kill) leaves what was there before.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+
+/// Writes the file `path` through `write`, atomically.
+///
+/// A reader sees the old file or the new one, never a part. On an error the temporary file is removed, an existing file
+/// stays as it was, and the error names `path`. The folder must exist.
+pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let temporary = temporary_beside(path)?;
+    let result = write_synced(&temporary, write)
+        .and_then(|()| fs::rename(&temporary, path))
+        .map_err(Error::io(path, "write"))
+        .and_then(|()| sync_dir(parent(path)));
+    if result.is_err() {
+        // It may not exist; the error worth telling is the first one.
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}
+
+/// Builds a folder through `build`, which gets the path of an empty temporary folder, then puts it in place of `target`
+/// in one step.
+///
+/// Entries of an existing `target` that the new folder lacks and that `carry` accepts by name are carried over (hard
+/// links where possible). Every file is synced before the swap. On an error the temporary folder is removed and `target`
+/// stays as it was. Parents of `target` are created.
+pub fn replace_dir(
+    target: &Path,
+    carry: impl Fn(&OsStr) -> bool,
+    build: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    // A link to a folder stays a link: what it points to is replaced.
+    let target = &fs::canonicalize(target).unwrap_or_else(|_| target.to_path_buf());
+    let exists = match fs::metadata(target) {
+        Ok(meta) if meta.is_dir() => true,
+        Ok(_) => return Err(Error::input(target, "path", "a file", "a folder, or nothing")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(Error::io(target, "read")(error)),
+    };
+    fs::create_dir_all(parent(target)).map_err(Error::io(parent(target), "create"))?;
+    let temporary = temporary_beside(target)?;
+    fs::create_dir(&temporary).map_err(Error::io(target, "create"))?;
+    let result = build(&temporary)
+        .and_then(|()| if exists { carry_over(target, &temporary, &carry) } else { Ok(()) })
+        .and_then(|()| sync_tree(&temporary))
+        .and_then(|()| swap_in(&temporary, target, exists));
+    if result.is_err() {
+        let _ = fs::remove_dir_all(&temporary);
+    }
+    result
+}
+
+/// Removes what earlier processes that were killed left half-built directly in `dir`. The caller must know that no
+/// other process writes there.
+pub fn remove_leftovers(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(Error::io(dir, "read"))? {
+        let path = entry.map_err(Error::io(dir, "read"))?.path();
+        if path.file_name().is_some_and(is_temporary) {
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(Error::io(&path, "remove"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the folder `path` so that no reader ever sees it half removed.
+pub fn remove_dir(path: &Path) -> Result<()> {
+    let temporary = temporary_beside(path)?;
+    fs::rename(path, &temporary).map_err(Error::io(path, "remove"))?;
+    fs::remove_dir_all(&temporary).map_err(Error::io(path, "remove"))
+}
+
+/// True for a name that this module gives to what it has not finished.
+pub fn is_temporary(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with('.') && name.ends_with(".tmp"))
+}
+
+/// Reads a whole text file; text that is not UTF-8 is an input error.
+pub fn read_text(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).map_err(Error::io(path, "read"))?;
+    String::from_utf8(bytes).map_err(|error| {
+        Error::input(path, format!("byte {}", error.utf8_error().valid_up_to()), "no valid UTF-8", "UTF-8 text")
+    })
+}
+
+/// Syncs the folder itself: the names in it, not the files.
+pub fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(Error::io(dir, "sync"))
+}
+
+/// The folder that holds `path`; `.` for a bare name.
+pub fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn write_synced(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut writer = BufWriter::with_capacity(1 << 18, File::create_new(path)?);
+    write(&mut writer)?;
+    writer.flush()?;
+    writer.get_ref().sync_all()
+}
+
+/// `.NAME.PID-N.tmp` in the same folder: no other process or thread has that name.
+fn temporary_beside(path: &Path) -> Result<PathBuf> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().ok_or_else(|| Error::Usage(format!("{}: not the name of a file", path.display())))?;
+    let mut temporary = OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}-{}.tmp", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
+    Ok(parent(path).join(temporary))
+}
+
+fn carry_over(from: &Path, to: &Path, carry: &dyn Fn(&OsStr) -> bool) -> Result<()> {
+    for entry in fs::read_dir(from).map_err(Error::io(from, "read"))? {
+        let entry = entry.map_err(Error::io(from, "read"))?;
+        let place = to.join(entry.file_name());
+        if carry(&entry.file_name()) && !is_temporary(&entry.file_name()) && fs::symlink_metadata(&place).is_err() {
+            carry_entry(&entry.path(), &place)?;
+        }
+    }
+    Ok(())
+}
+
+fn carry_entry(from: &Path, to: &Path) -> Result<()> {
+    let kind = fs::symlink_metadata(from).map_err(Error::io(from, "read"))?.file_type();
+    if kind.is_dir() {
+        fs::create_dir(to).map_err(Error::io(to, "create"))?;
+        carry_over(from, to, &|_| true)
+    } else if kind.is_symlink() {
+        let points_to = fs::read_link(from).map_err(Error::io(from, "read"))?;
+        std::os::unix::fs::symlink(points_to, to).map_err(Error::io(to, "create"))
+    } else {
+        // Some file systems have no hard links.
+        fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(|_| ())).map_err(Error::io(to, "copy"))
+    }
+}
+
+fn sync_tree(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(Error::io(dir, "read"))? {
+        let path = entry.map_err(Error::io(dir, "read"))?.path();
+        let kind = fs::symlink_metadata(&path).map_err(Error::io(&path, "read"))?.file_type();
+        if kind.is_dir() {
+            sync_tree(&path)?;
+        } else if kind.is_file() {
+            File::open(&path).and_then(|file| file.sync_all()).map_err(Error::io(&path, "sync"))?;
+        }
+    }
+    sync_dir(dir)
+}
+
+fn swap_in(built: &Path, target: &Path, exists: bool) -> Result<()> {
+    if exists {
+        match renameat_with(CWD, built, CWD, target, RenameFlags::EXCHANGE) {
+            // `built` now names the old folder.
+            Ok(()) => fs::remove_dir_all(built).map_err(Error::io(built, "remove"))?,
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => swap_by_two_renames(built, target)?,
+            Err(error) => return Err(Error::io(target, "replace")(error.into())),
+        }
+    } else {
+        fs::rename(built, target).map_err(Error::io(target, "create"))?;
+    }
+    sync_dir(parent(target))
+}
+
+/// For file systems that cannot exchange two names (some network ones). Between the renames the old folder is complete
+/// but under a temporary name.
+fn swap_by_two_renames(built: &Path, target: &Path) -> Result<()> {
+    let old = temporary_beside(target)?;
+    fs::rename(target, &old).map_err(Error::io(target, "replace"))?;
+    if let Err(error) = fs::rename(built, target) {
+        fs::rename(&old, target).map_err(Error::io(target, "restore"))?;
+        return Err(Error::io(target, "replace")(error));
+    }
+    fs::remove_dir_all(&old).map_err(Error::io(&old, "remove"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_write_replaces_the_file_and_leaves_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        for text in ["first, longer", "second"] {
+            write_atomic(&path, |w| w.write_all(text.as_bytes())).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(names(dir.path()), ["a.json"]);
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_that_keeps_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        fs::write(&path, "old").unwrap();
+        let error = write_atomic(&path, |w| {
+            w.write_all(b"half")?;
+            // The kernel's own "No space left on device".
+            File::options().write(true).open("/dev/full")?.write_all(b"x")
+        })
+        .unwrap_err();
+        assert!(matches!(&error, Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull), "{error}");
+        assert!(error.to_string().contains("a.json"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(dir.path()), ["a.json"]);
+    }
+
+    #[test]
+    fn a_missing_folder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = write_atomic(&dir.path().join("none/a"), |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("none/a"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_is_replaced_whole_and_carries_what_it_lacks() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("deep/model");
+        let put = |name: &str, text: &str| {
+            replace_dir(&target, |n| n != "stale", |t| fs::write(t.join(name), text).map_err(Error::io(t, "write")))
+        };
+        put("weights", "1").unwrap();
+        fs::write(target.join("tokenizer"), "t").unwrap();
+        fs::write(target.join("stale"), "s").unwrap();
+        fs::create_dir(target.join("sub")).unwrap();
+        fs::write(target.join("sub/x"), "x").unwrap();
+        put("weights", "2").unwrap();
+        assert_eq!(names(&target), ["sub", "tokenizer", "weights"]);
+        assert_eq!(fs::read_to_string(target.join("weights")).unwrap(), "2");
+        assert_eq!(fs::read_to_string(target.join("sub/x")).unwrap(), "x");
+        assert_eq!(names(target.parent().unwrap()), ["model"]);
+    }
+
+    #[test]
+    fn a_failed_build_keeps_the_old_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("model");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("weights"), "old").unwrap();
+        let error = replace_dir(
+            &target,
+            |_| true,
+            |t| {
+                fs::write(t.join("weights"), "new").unwrap();
+                Err(Error::Usage("stop".into()))
+            },
+        );
+        assert!(matches!(error, Err(Error::Usage(_))));
+        assert_eq!(fs::read_to_string(target.join("weights")).unwrap(), "old");
+        assert_eq!(names(dir.path()), ["model"]);
+    }
+
+    #[test]
+    fn a_file_in_the_folders_place_is_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("model");
+        fs::write(&target, "a file").unwrap();
+        assert!(matches!(replace_dir(&target, |_| true, |_| Ok(())), Err(Error::Input { .. })));
+        assert_eq!(fs::read_to_string(&target).unwrap(), "a file");
+    }
+
+    #[test]
+    fn two_renames_do_what_the_exchange_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let (built, target) = (dir.path().join("built"), dir.path().join("model"));
+        for path in [&built, &target] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("name"), path.to_str().unwrap()).unwrap();
+        }
+        swap_by_two_renames(&built, &target).unwrap();
+        assert_eq!(fs::read_to_string(target.join("name")).unwrap(), built.to_str().unwrap());
+        assert_eq!(names(dir.path()), ["model"]);
+    }
+
+    #[test]
+    fn leftovers_of_a_killed_process_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(".a.12-0.tmp"), "").unwrap();
+        fs::create_dir(dir.path().join(".b.12-1.tmp")).unwrap();
+        fs::write(dir.path().join("kept.tmp"), "").unwrap();
+        remove_leftovers(dir.path()).unwrap();
+        assert_eq!(names(dir.path()), ["kept.tmp"]);
+    }
+}

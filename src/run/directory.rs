@@ -1,0 +1,158 @@
+//! Opening a run directory: the lock, and whose it is.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result, files};
+
+const LOCK: &str = "lock";
+const RECIPE: &str = "recipe.toml";
+const INPUTS: &str = "inputs.json";
+
+/// Something that a recipe reads: a parent's config, a token file. A run with other inputs is another run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// What it is to the recipe, such as `parent` or `data`.
+    pub name: String,
+    /// See [`super::digest_file`].
+    pub digest: String,
+}
+
+/// A run directory that this process holds; the lock goes when it is dropped, or when the process dies.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    is_new: bool,
+    _lock: File,
+}
+
+impl RunDir {
+    /// Opens the run directory `path`, or makes it, and locks it.
+    ///
+    /// Fails before any work where another process holds it ([`Error::Locked`]), where it cannot be written, where it
+    /// holds something that is no run, or where it belongs to another recipe or to other inputs (which is said).
+    pub fn create_or_open(path: &Path, recipe_text: &str, inputs: &[Input]) -> Result<RunDir> {
+        refuse_foreign(path)?;
+        fs::create_dir_all(path).map_err(Error::io(path, "create"))?;
+        let lock = lock(path)?;
+        // Only the holder of the lock may look further.
+        let is_new = !path.join(RECIPE).exists();
+        if !is_new {
+            check_recipe(&path.join(RECIPE), recipe_text)?;
+            check_inputs(&path.join(INPUTS), inputs)?;
+        }
+        files::remove_leftovers(path)?;
+        if is_new {
+            let list: BTreeMap<_, _> = inputs.iter().map(|input| (&input.name, &input.digest)).collect();
+            let list = serde_json::to_string_pretty(&list).map_err(|error| Error::Usage(error.to_string()))?;
+            files::write_atomic(&path.join(INPUTS), |file| writeln!(file, "{list}"))?;
+            // Last: where it is, the directory is complete.
+            files::write_atomic(&path.join(RECIPE), |file| file.write_all(recipe_text.as_bytes()))?;
+        }
+        Ok(RunDir { path: path.to_path_buf(), is_new, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True where this call made it: nothing to resume.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// A folder inside, made where it is not there; what a killed process left half-built in it is removed.
+    pub fn folder(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.path.join(name);
+        fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
+        files::remove_leftovers(&folder)?;
+        Ok(folder)
+    }
+}
+
+/// A folder with content but without a recipe is somebody's, and no run.
+fn refuse_foreign(path: &Path) -> Result<()> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(path, "read")(error)),
+    };
+    if path.join(RECIPE).exists() {
+        return Ok(());
+    }
+    for entry in entries {
+        let name = entry.map_err(Error::io(path, "read"))?.file_name();
+        // What a process that was killed at the start leaves.
+        if name != LOCK && name != INPUTS && !files::is_temporary(&name) {
+            let found = format!("a folder without {RECIPE} that holds {name:?}");
+            return Err(Error::input(path, "run directory", found, "a run directory, an empty folder, or nothing"));
+        }
+    }
+    Ok(())
+}
+
+fn lock(run: &Path) -> Result<File> {
+    let path = run.join(LOCK);
+    let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = open.map_err(Error::io(&path, "write"))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            let pid = match file.read_to_string(&mut pid) {
+                Ok(_) if !pid.trim().is_empty() => pid.trim().to_owned(),
+                _ => "(unknown)".into(),
+            };
+            return Err(Error::Locked { path: run.to_path_buf(), pid });
+        }
+        Err(TryLockError::Error(error)) => return Err(Error::io(&path, "lock")(error)),
+    }
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| writeln!(file, "{}", std::process::id()))
+        .map_err(Error::io(&path, "write"))?;
+    Ok(file)
+}
+
+fn check_recipe(path: &Path, recipe: &str) -> Result<()> {
+    let before = files::read_text(path)?;
+    if before == recipe {
+        return Ok(());
+    }
+    let (mut old, mut new) = (before.lines(), recipe.lines());
+    let mut line = 0;
+    let (old, new) = loop {
+        line += 1;
+        match (old.next(), new.next()) {
+            (Some(a), Some(b)) if a == b => {}
+            (None, None) => break ("another line ending", "the recipe's"),
+            (a, b) => break (a.unwrap_or("the end"), b.unwrap_or("the end")),
+        }
+    };
+    let expected = format!("`{new}` as in the recipe given: this run directory belongs to another recipe");
+    Err(Error::input(path, format!("line {line}"), format!("`{old}`"), expected))
+}
+
+fn check_inputs(path: &Path, inputs: &[Input]) -> Result<()> {
+    let text = files::read_text(path)?;
+    let mut before: BTreeMap<String, String> = serde_json::from_str(&text)
+        .map_err(|error| Error::input(path, format!("line {}", error.line()), error.to_string(), "digests by name"))?;
+    for Input { name, digest } in inputs {
+        match before.remove(name) {
+            Some(old) if old == *digest => {}
+            Some(old) => {
+                let expected = format!("{digest}, the digest now: this input has changed since the run began");
+                return Err(Error::input(path, name, format!("digest {old}"), expected));
+            }
+            None => return Err(Error::input(path, name, "no such input", "one: the run began without this input")),
+        }
+    }
+    match before.pop_first() {
+        Some((name, _)) => {
+            Err(Error::input(path, name, "an input that is not given now", "the inputs the run began with"))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,62 @@
+//! Metrics as JSON lines, one for each step.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Error, Result};
+
+/// An append-only file of JSON lines. Each is an object; those of a step hold it under `step`.
+#[derive(Debug)]
+pub struct Metrics {
+    path: PathBuf,
+    file: File,
+}
+
+impl Metrics {
+    /// Opens `path`, or makes it.
+    ///
+    /// What a resumed run will write again is cut: everything from the first line on whose `step` `keep_while` rejects.
+    /// A last line that a kill left half-written is cut too; any other line that is no JSON object is an error.
+    pub fn open(path: &Path, keep_while: impl Fn(u64) -> bool) -> Result<Metrics> {
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = open.map_err(Error::io(path, "open"))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
+        let kept = kept_length(path, &bytes, keep_while)?;
+        file.set_len(kept).and_then(|()| file.seek(SeekFrom::Start(kept))).map_err(Error::io(path, "cut"))?;
+        Ok(Metrics { path: path.to_path_buf(), file })
+    }
+
+    /// Appends one line, in one write. A number that is not finite is written as null, as JSON has no such number.
+    pub fn write(&mut self, record: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(record).map_err(|error| Error::io(&self.path, "write")(error.into()))?;
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(Error::io(&self.path, "write"))
+    }
+
+    /// Waits until all lines are on the disk; do it before a checkpoint that says they are.
+    pub fn sync(&mut self) -> Result<()> {
+        self.file.sync_data().map_err(Error::io(&self.path, "sync"))
+    }
+}
+
+/// Bytes of the lines to keep.
+fn kept_length(path: &Path, bytes: &[u8], keep_while: impl Fn(u64) -> bool) -> Result<u64> {
+    let mut kept = 0;
+    for (i, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let is_last = kept + line.len() == bytes.len();
+        match serde_json::from_slice::<Value>(line) {
+            Ok(Value::Object(record)) if line.ends_with(b"\n") => match record.get("step").and_then(Value::as_u64) {
+                Some(step) if !keep_while(step) => break,
+                _ => kept += line.len(),
+            },
+            _ if is_last => break,
+            _ => return Err(Error::input(path, format!("line {}", i + 1), "no JSON object", "one on every line")),
+        }
+    }
+    Ok(kept as u64)
+}
