@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
             let inputs = vec![generator.normal("hidden", &[rows, d], 1.0), generator.normal("head", &[vocab, d], 0.7)];
             let target = |row: usize| match every {
                 0 => NOT_COUNTED,
-                n if row % n != 0 => NOT_COUNTED,
+                n if !row.is_multiple_of(n) => NOT_COUNTED,
                 _ => (row * 7919 % vocab) as u32,
             };
             let targets: Vec<u32> = (0..rows).map(target).collect();
