@@ -174,7 +174,8 @@ fn gradients_are_scaled_by_the_seed_and_add_up_in_a_parameter() {
     let chunked = Distill { student: whole.student.clone(), ..distill };
     let mut params = Params::default();
     let id = params.push(Param { name: "head".into(), value: head, decay: true, trainable: true });
-    let losses: [&dyn Fn(&Tape<'static>, &Var, &Var) -> Var; 3] = [
+    type Loss<'l> = &'l dyn Fn(&Tape<'static>, &Var, &Var) -> Var;
+    let losses: [Loss; 3] = [
         &|tape, h, w| cross_entropy(tape, h, w, &targets).unwrap(),
         &|tape, h, w| distill_of(tape, h, w, &whole),
         &|tape, h, w| distill_of(tape, h, w, &chunked),
@@ -305,6 +306,40 @@ fn the_chunk_of_the_vocabulary_does_not_matter() {
         assert!((loss - whole.0).abs() <= 2e-6 * (1.0 + whole.0), "{chunk}: {loss} for {}", whole.0);
         near(&d_hidden, &whole.1);
         near(&d_weight, &whole.2);
+    }
+}
+
+#[test]
+fn blocks_of_rows_add_up() {
+    let _alone = alone();
+    // More rows than a block of logits holds at this vocabulary, against batches that fit: the mean of means.
+    let (rows, pieces, vocab) = (700, 7, 3001);
+    let targets: Vec<u32> = (0..rows as u32).map(|i| i * 7 % vocab as u32).collect();
+    let whole = |chunk: usize| Distill::new(rows, vocab, 1.0, 0.8, chunk);
+    let cut = |x: &Tensor, piece: usize| {
+        let len = rows / pieces * x.dims()[1];
+        Tensor::from_slice([rows / pieces, x.dims()[1]], &x.f32()[piece * len..(piece + 1) * len])
+    };
+    let (hidden, head) = whole(1).student;
+    let mut problems = vec![(
+        cross(&hidden, &head, &targets),
+        (0..pieces).map(|piece| cross(&cut(&hidden, piece), &head, &targets[piece * 100..][..100])).collect::<Vec<_>>(),
+    )];
+    for chunk in [2048, 4096] {
+        let parts = (0..pieces).map(|piece| {
+            let mut part = whole(chunk);
+            (part.student.0, part.teacher.0) = (cut(&part.student.0, piece), cut(&part.teacher.0, piece));
+            part.valid.truncate(rows / pieces);
+            part.run()
+        });
+        problems.push((whole(chunk).run(), parts.collect()));
+    }
+    for ((loss, d_hidden, d_head), parts) in problems {
+        let n = pieces as f32;
+        near(&[loss], &[parts.iter().map(|part| part.0).sum::<f32>() / n]);
+        near(&d_hidden, &parts.iter().flat_map(|part| part.1.iter().map(|x| x / n)).collect::<Vec<f32>>());
+        let sum = |i: usize| parts.iter().map(|part| part.2[i]).sum::<f32>() / n;
+        near(&d_head, &(0..d_head.len()).map(sum).collect::<Vec<f32>>());
     }
 }
 
