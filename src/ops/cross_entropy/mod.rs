@@ -6,7 +6,7 @@ pub mod reference;
 pub(in crate::ops) mod rows;
 pub(in crate::ops) mod softmax;
 
-use crate::autograd::{Tape, Var};
+use crate::autograd::{Backward, Tape, Var};
 use crate::tensor::{Shape, Tensor};
 use crate::{Error, Result};
 
@@ -33,18 +33,23 @@ pub fn cross_entropy(tape: &Tape<'_>, hidden: &Var, head: &Var, targets: &[u32])
     let (mut d_hidden, mut d_head) = (grad(hidden), grad(head));
     let loss = cpu::forward(&problem, d_hidden.as_mut().map(Tensor::f32_mut), d_head.as_mut().map(Tensor::f32_mut));
     Ok(tape.record1("cross_entropy", &[hidden, head], Tensor::scalar(loss), move |ctx| {
-        let Some(seed) = ctx.output(0).map(|seed| seed.item()) else { return Ok(()) };
-        if let Some(mut d_hidden) = d_hidden {
-            rows::scale(d_hidden.f32_mut(), seed);
-            ctx.add(0, d_hidden);
-        }
-        if let Some(d_head) = d_head {
-            ctx.accumulate(1, d_head.shape(), |values, accumulate| {
-                rows::write_scaled(values, d_head.f32(), seed, accumulate);
-            });
-        }
+        add_scaled(ctx, d_hidden, d_head);
         Ok(())
     }))
+}
+
+/// Backward of a loss (inputs: hidden states and head) whose gradients were made in forward, for a seed of 1.
+pub(in crate::ops) fn add_scaled(ctx: &mut Backward<'_>, d_hidden: Option<Tensor>, d_head: Option<Tensor>) {
+    let Some(seed) = ctx.output(0).map(|seed| seed.item()) else { return };
+    if let Some(mut d_hidden) = d_hidden {
+        rows::scale(d_hidden.f32_mut(), seed);
+        ctx.add(0, d_hidden);
+    }
+    if let Some(d_head) = d_head {
+        ctx.accumulate(1, d_head.shape(), |values, accumulate| {
+            rows::write_scaled(values, d_head.f32(), seed, accumulate);
+        });
+    }
 }
 
 /// The loss and the most likely token of every row, for evaluation: arguments and errors as [`cross_entropy`]'s, one entry

@@ -6,7 +6,7 @@ mod cpu;
 mod options;
 pub mod reference;
 
-use super::cross_entropy::rows;
+use super::cross_entropy::add_scaled;
 use crate::autograd::{Tape, Var};
 use crate::tensor::{Shape, Tensor};
 use crate::{Error, Result};
@@ -40,42 +40,41 @@ pub fn distill_loss(
     options: &DistillOptions,
 ) -> Result<Var> {
     options.check()?;
-    let shapes = check(&student, &teacher, valid)?;
-    let wants = |of: &Var| tape.is_recording() && of.needs_grad();
-    let (wants_hidden, wants_weight) = (wants(student.hidden), wants(student.weight));
+    let vocab = check(&student, &teacher, valid)?;
     let problem = cpu::Problem {
         student: (student.hidden.value().clone(), student.weight.value().clone()),
         teacher: (teacher.hidden.clone(), teacher.weight.clone()),
         valid: (0..valid.len()).filter(|row| valid[*row]).collect(),
-        chunk: options.vocab_chunk.min(shapes.vocab),
-        vocab: shapes.vocab,
+        chunk: options.vocab_chunk.min(vocab),
+        vocab,
         scale: 1.0 / options.temperature,
     };
-    let build = |wanted: bool, of: &Var| wanted.then(|| Tensor::build(of.shape().clone(), |_| {}));
-    if (wants_hidden || wants_weight) && problem.is_one_chunk() {
-        let (mut d_hidden, mut d_weight) = (build(wants_hidden, student.hidden), build(wants_weight, student.weight));
-        let grads = cpu::Grads {
+    Ok(if problem.is_one_chunk() { one_pass(tape, student, problem) } else { two_passes(tape, student, problem) })
+}
+
+/// All logits of a block of rows exist at once: their gradient is made in the same pass, backward only scales it.
+fn one_pass(tape: &Tape<'_>, student: Head<'_>, problem: cpu::Problem) -> Var {
+    let grad = |of: &Var| (tape.is_recording() && of.needs_grad()).then(|| Tensor::build(of.shape().clone(), |_| {}));
+    let (mut d_hidden, mut d_weight) = (grad(student.hidden), grad(student.weight));
+    let loss = if d_hidden.is_none() && d_weight.is_none() {
+        problem.loss().0
+    } else {
+        problem.loss_and_gradients(cpu::Grads {
             hidden: d_hidden.as_mut().map(Tensor::f32_mut),
             weight: d_weight.as_mut().map(|grad| (grad.f32_mut(), false)),
-        };
-        let loss = problem.loss_and_gradients(grads);
-        return Ok(tape.record1(OP, &[student.hidden, student.weight], Tensor::scalar(loss), move |ctx| {
-            let Some(seed) = ctx.output(0).map(|seed| seed.item()) else { return Ok(()) };
-            if let Some(mut d_hidden) = d_hidden {
-                rows::scale(d_hidden.f32_mut(), seed);
-                ctx.add(0, d_hidden);
-            }
-            if let Some(d_weight) = d_weight {
-                ctx.accumulate(1, d_weight.shape(), |values, accumulate| {
-                    rows::write_scaled(values, d_weight.f32(), seed, accumulate);
-                });
-            }
-            Ok(())
-        }));
-    }
+        })
+    };
+    tape.record1(OP, &[student.hidden, student.weight], Tensor::scalar(loss), move |ctx| {
+        add_scaled(ctx, d_hidden, d_weight);
+        Ok(())
+    })
+}
+
+/// Chunk by chunk, and again in backward, when the sums over the vocabulary are known.
+fn two_passes(tape: &Tape<'_>, student: Head<'_>, problem: cpu::Problem) -> Var {
     let (loss, statistics) = problem.loss();
     let (hidden_shape, weight_shape) = (student.hidden.shape().clone(), student.weight.shape().clone());
-    Ok(tape.record1(OP, &[student.hidden, student.weight], Tensor::scalar(loss), move |ctx| {
+    tape.record1(OP, &[student.hidden, student.weight], Tensor::scalar(loss), move |ctx| {
         let Some(seed) = ctx.output(0).map(|seed| seed.item()) else { return Ok(()) };
         let mut d_hidden = ctx.needs(0).then(|| Tensor::build(hidden_shape, |_| {}));
         if ctx.needs(1) {
@@ -92,16 +91,13 @@ pub fn distill_loss(
             ctx.add(0, d_hidden);
         }
         Ok(())
-    }))
+    })
 }
 
 const OP: &str = "distill_loss";
 
-struct Shapes {
-    vocab: usize,
-}
-
-fn check(student: &Head<'_>, teacher: &TeacherHead<'_>, valid: &[bool]) -> Result<Shapes> {
+/// The vocabulary, of heads and hidden states that fit.
+fn check(student: &Head<'_>, teacher: &TeacherHead<'_>, valid: &[bool]) -> Result<usize> {
     let (s, t): (&Shape, &Shape) = (student.weight.shape(), teacher.weight.shape());
     let &[vocab, d_s] = s.dims() else {
         return Err(Error::contract(OP, "student weight", s, "[V, d_s]"));
@@ -119,5 +115,5 @@ fn check(student: &Head<'_>, teacher: &TeacherHead<'_>, valid: &[bool]) -> Resul
     if teacher.hidden.dims() != [rows, d_t] {
         return Err(Error::contract(OP, "teacher hidden", teacher.hidden.dims(), format!("[{rows}, {d_t}]")));
     }
-    Ok(Shapes { vocab })
+    Ok(vocab)
 }

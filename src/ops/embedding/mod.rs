@@ -34,3 +34,31 @@ pub fn embedding(tape: &Tape<'_>, ids: &[u32], table: &Var, mask: Option<&Mask>)
         Ok(())
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autograd::Draws;
+
+    #[test]
+    fn an_id_beyond_the_table_is_refused_by_name() {
+        let table = Var::constant(Tensor::zeros([3, 2]));
+        let error = embedding(&Tape::inference(), &[0, 2, 7, 3], &table, None).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("found 7") && error.contains("position 2") && error.contains("below 3"), "{error}");
+    }
+
+    #[test]
+    fn a_mask_of_zero_over_nan_gives_zero_and_finite_gradients_elsewhere() -> Result<()> {
+        let tape = Tape::new();
+        let table = tape.leaf(Tensor::from_slice([2, 3], &[1.0f32, 2.0, f32::NAN, 4.0, 5.0, f32::INFINITY]));
+        let keep = tape.leaf(Tensor::from_slice([1, 2], &[0.5f32, 0.0]));
+        let mask = Mask::new(&[2, 3], keep.clone(), Draws::One)?;
+        let y = embedding(&tape, &[1, 0, 1], &table, Some(&mask))?;
+        assert_eq!(y.f32(), [2.0, 2.5, 0.0, 0.5, 1.0, 0.0, 2.0, 2.5, 0.0]);
+        let grads = tape.backward_from(std::slice::from_ref(&y), vec![Tensor::full([3, 3], 1.0)], &mut ())?;
+        let of = |var| grads.take(var).map(|grad| grad.f32().to_vec()).unwrap_or_default();
+        assert_eq!(of(&table), [0.5, 0.5, 0.0, 1.0, 1.0, 0.0]);
+        assert_eq!(of(&keep)[0], 21.0);
+        Ok(())
+    }
+}

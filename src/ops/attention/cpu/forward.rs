@@ -5,7 +5,6 @@ use rayon::prelude::*;
 use super::{Problem, TILE_KEYS, Tile, spans};
 use crate::device::gemm::{Mat, matmul};
 use crate::device::pool::Buffer;
-use crate::numerics::exp;
 use crate::ops::cross_entropy::softmax;
 
 /// Keys of one task where a segment has few queries (decoding): its long key range is then what is cut.
@@ -85,7 +84,7 @@ impl Partial {
         let (old, tile_max) = (self.max[row], softmax::max(scores));
         let new = if tile_max > old { tile_max } else { old };
         if new > old {
-            let kept = exp(old - new);
+            let kept = softmax::exp(old - new);
             self.max[row] = new;
             self.sum[row] *= kept;
             self.acc[row * d..][..d].iter_mut().for_each(|x| *x *= kept);
@@ -102,7 +101,7 @@ fn merge(problem: &Problem, parts: &[Partial], kv_head: usize, out: &mut [f32], 
         for (g, (out, lse)) in heads.enumerate() {
             let at = row * group + g;
             let max = parts.iter().fold(f32::NEG_INFINITY, |max, part| max.max(part.max[at]));
-            let weight = |part: &Partial| if part.max[at] == max { 1.0 } else { exp(part.max[at] - max) };
+            let weight = |part: &Partial| if part.max[at] == max { 1.0 } else { softmax::exp(part.max[at] - max) };
             let sum: f32 = parts.iter().map(|part| part.sum[at] * weight(part)).sum();
             if sum == 0.0 {
                 out.fill(0.0);
@@ -116,5 +115,24 @@ fn merge(problem: &Problem, parts: &[Partial], kv_head: usize, out: &mut [f32], 
                 pairs.for_each(|(out, x)| *out = if i == 0 { x * factor } else { *out + x * factor });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::AttentionDims;
+    use super::*;
+    use crate::tensor::Segments;
+
+    #[test]
+    #[allow(clippy::single_range_in_vec_init)] // one segment, whose keys are that range
+    fn the_log_sum_exp_of_a_query_without_keys_is_minus_infinity() {
+        let dims = AttentionDims { heads: 2, kv_heads: 1, head_dim: 1 };
+        let problem = Problem { dims, queries: Segments::uniform(1, 3), keys: vec![0..2] };
+        let (mut out, mut lse) = (vec![f32::NAN; 6], vec![f32::NAN; 6]);
+        forward(&problem, [&[1.0, 2.0, 1.0, 2.0, 1.0, 2.0], &[0.5, 1.5], &[3.0, 4.0]], &mut out, &mut lse);
+        assert_eq!((&out[..2], &lse[..2]), (&[0.0, 0.0][..], &[f32::NEG_INFINITY; 2][..]));
+        assert_eq!((&out[2..4], &lse[2..4]), (&[3.0, 3.0][..], &[0.5, 1.0][..]));
+        assert!((lse[4] - (0.5f32.exp() + 1.5f32.exp()).ln()).abs() < 1e-6);
     }
 }
