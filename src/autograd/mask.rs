@@ -87,7 +87,7 @@ impl Mask {
     /// The mask's values for an axis of `width` components (a multiple of the group's) over `rows` rows.
     pub fn rows(&self, width: usize, rows: usize) -> Result<MaskRows> {
         let period = self.ends[self.ends.len() - 1];
-        if period == 0 || width % period != 0 {
+        if period == 0 || !width.is_multiple_of(period) {
             return Err(Error::contract("mask", "ends", &self.ends, format!("a last end that divides {width}")));
         }
         let draws = self.keep.dims()[0];

@@ -175,7 +175,7 @@ mod tests {
     fn size_classes_hold_what_was_asked_and_waste_little() {
         for bytes in [0, 1, 63, 64, 65, 1000, 4097, 123_457, 10_485_761] {
             let class = size_class(bytes);
-            assert!(class >= bytes.max(1) && class % ALIGN == 0);
+            assert!(class >= bytes.max(1) && class.is_multiple_of(ALIGN));
             assert!(class <= bytes + bytes / 8 + ALIGN, "{bytes} {class}");
         }
     }

@@ -16,7 +16,10 @@ pub fn exp(x: f32) -> f32 {
     const LN2_LO: f32 = -2.121_944_4e-4;
     const ROUND: f32 = 12_582_912.0; // 1.5·2²³: adding it leaves the nearest integer in the low mantissa bits
     let clamped = x.clamp(-87.4, 88.8);
-    let n = fma(clamped, std::f32::consts::LOG2_E, ROUND) - ROUND;
+    let shifted = fma(clamped, std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    // From the bits: a cast would saturate, and saturation does not vectorise.
+    let exponent = shifted.to_bits() as i32 - ROUND.to_bits() as i32;
     let r = fma(n, -LN2_LO, fma(n, -LN2_HI, clamped));
     // Taylor series of eʳ on |r| ≤ ln 2 / 2; the first dropped term is below 6e-9.
     let mut p = 1.0 / 5040.0;
@@ -28,9 +31,9 @@ pub fn exp(x: f32) -> f32 {
     p = fma(p, r, 1.0);
     p = fma(p, r, 1.0);
     // 2ⁿ in two factors, because n = 128 is not the exponent of a finite number.
-    let half = (n * 0.5) as i32;
-    let low = f32::from_bits(((half + 127) << 23) as u32);
-    let high = f32::from_bits((n as i32 - half + 127) as u32 * (1 << 23));
+    let half = exponent >> 1;
+    let low = f32::from_bits(((half + 127) as u32) << 23);
+    let high = f32::from_bits(((exponent - half + 127) as u32) << 23);
     let y = p * low * high;
     let y = if x < -87.336_54 { 0.0 } else { y };
     if x > 88.722_84 { f32::INFINITY } else { y }
