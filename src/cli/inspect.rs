@@ -124,7 +124,7 @@ fn kinds(config: &Config) -> Vec<String> {
                 None => sizes.push((text, 1)),
             }
         }
-        lines.extend(sizes.into_iter().map(|(text, count)| format!("  {count:>3} {:<9}{text}", kind.name())));
+        lines.extend(sizes.into_iter().map(|(text, count)| format!("  {count:>3} {:<10}{text}", kind.name())));
     }
     lines
 }
