@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,16 +20,70 @@ use crate::{Error, Result};
 /// A reader sees the old file or the new one, never a part. On an error the temporary file is removed, an existing file
 /// stays as it was, and the error names `path`. The folder must exist.
 pub fn write_atomic(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let temporary = temporary_beside(path)?;
-    let result = write_synced(&temporary, write)
-        .and_then(|()| fs::rename(&temporary, path))
-        .map_err(Error::io(path, "write"))
-        .and_then(|()| sync_dir(parent(path)));
-    if result.is_err() {
-        // It may not exist; the error worth telling is the first one.
-        let _ = fs::remove_file(&temporary);
+    let mut file = AtomicFile::create(path)?;
+    if let Some(writer) = &mut file.writer {
+        write(writer).map_err(Error::io(path, "write"))?;
     }
-    result
+    file.commit()
+}
+
+/// A file written under a temporary name beside its target, synced, then renamed over it.
+///
+/// Dropped before [`commit`](Self::commit), it removes the temporary file and leaves the target as it was.
+pub struct AtomicFile {
+    target: PathBuf,
+    temporary: PathBuf,
+    /// None once sealed.
+    writer: Option<BufWriter<File>>,
+    committed: bool,
+}
+
+impl AtomicFile {
+    /// # Errors
+    /// [`Error::Usage`] where `target` names no file, [`Error::Io`] where its folder cannot be written.
+    pub fn create(target: &Path) -> Result<Self> {
+        let temporary = temporary_beside(target)?;
+        let file = File::create_new(&temporary).map_err(Error::io(target, "create"))?;
+        let writer = Some(BufWriter::with_capacity(1 << 18, file));
+        Ok(Self { target: target.to_path_buf(), temporary, writer, committed: false })
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let target = &self.target;
+        self.writer.as_mut().map_or(Ok(()), |writer| writer.write_all(bytes)).map_err(Error::io(target, "write"))
+    }
+
+    /// Overwrites `bytes` at the file's beginning, for a header known only at the end.
+    pub fn write_at_start(&mut self, bytes: &[u8]) -> Result<()> {
+        let target = &self.target;
+        let Some(writer) = self.writer.as_mut() else { return Ok(()) };
+        let result = writer.seek(SeekFrom::Start(0)).and_then(|_| writer.write_all(bytes));
+        result.and_then(|()| writer.seek(SeekFrom::End(0)).map(drop)).map_err(Error::io(target, "write"))
+    }
+
+    /// Flushes, syncs and closes the temporary file; nothing can be written after it.
+    pub fn seal(&mut self) -> Result<()> {
+        let Some(mut writer) = self.writer.take() else { return Ok(()) };
+        writer.flush().and_then(|()| writer.get_ref().sync_all()).map_err(Error::io(&self.target, "write"))
+    }
+
+    /// Gives the file its name.
+    pub fn commit(mut self) -> Result<()> {
+        self.seal()?;
+        fs::rename(&self.temporary, &self.target).map_err(Error::io(&self.target, "write"))?;
+        self.committed = true;
+        sync_dir(parent(&self.target)) // the rename itself is on disk only once the folder is
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        if !self.committed {
+            drop(self.writer.take());
+            // It may not exist any more; the error worth telling is the one that led here.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
 }
 
 /// Builds a folder through `build`, which gets the path of an empty temporary folder, then puts it in place of `target`
@@ -108,13 +162,6 @@ pub fn parent(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
-}
-
-fn write_synced(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut writer = BufWriter::with_capacity(1 << 18, File::create_new(path)?);
-    write(&mut writer)?;
-    writer.flush()?;
-    writer.get_ref().sync_all()
 }
 
 /// `.NAME.PID-N.tmp` in the same folder: no other process or thread has that name.

@@ -12,12 +12,10 @@
 //! | [`source`] | the trait that every source of sequences has |
 //! | [`loader`] | a background thread which fills a bounded channel with batches |
 //! | [`config`] | [`DataConfig`], a source as a user describes it |
-//! | [`atomic`] | files that appear complete or not at all |
 //!
 //! Everything drawn at random comes from ChaCha8 streams keyed by (seed, purpose, indices): any sequence of any step
 //! can be made alone, so a run that resumes sees exactly the batches it would have seen.
 
-pub mod atomic;
 pub mod batch;
 pub mod build;
 pub mod config;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
-use crate::data::atomic::AtomicFile;
+use crate::files::AtomicFile;
 use crate::{Error, Result};
 
 const MAGIC: &[u8; 8] = b"ACTOKENS";

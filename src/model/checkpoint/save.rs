@@ -78,6 +78,7 @@ struct Planned<'a> {
     content: Content<'a>,
 }
 
+#[derive(Clone, Copy)]
 enum Content<'a> {
     Values(&'a [f32]),
     Bytes(&'a [u8]),
@@ -101,6 +102,9 @@ pub fn save(dir: &Path, config: &Config, tensors: &[TensorToSave], options: &Sav
     config.validate(&dir.join("config.json"))?;
     let specs = config.tensors();
     let mut planned = plan(&specs, tensors)?;
+    if config.tie_word_embeddings {
+        planned.extend(tied_head(&planned));
+    }
     check_carried(dir, config, options.carried)?;
     planned.extend(options.carried.iter().map(|raw| Planned {
         name: raw.name.clone(),
@@ -170,6 +174,14 @@ fn plan<'a>(specs: &'a [TensorSpec], tensors: &[TensorToSave<'a>]) -> Result<Vec
         Some(name) => Err(broken(name, "a tensor that the configuration has no place for", "only the model's tensors")),
         None => Ok(planned),
     }
+}
+
+/// The embedding again under the head's name. transformers does not tie them for this family: it would start a head that
+/// is not in the file at random. Readers that do tie them pass over it, ours included.
+fn tied_head<'a>(planned: &[Planned<'a>]) -> Option<Planned<'a>> {
+    let embedding = planned.iter().find(|tensor| tensor.name == "backbone.embeddings.weight")?;
+    let Planned { shape, dtype, content, .. } = *embedding;
+    Some(Planned { name: "lm_head.weight".into(), shape, dtype, content })
 }
 
 fn check_tensor(spec: &TensorSpec, tensor: &TensorToSave) -> Result<()> {
