@@ -49,7 +49,7 @@ impl Trainer {
     fn step(&mut self, profile: bool) -> Duration {
         let noise = Philox::new(1, self.step);
         let tokens: Vec<u32> = (0..(SEQUENCES * LENGTH) as u64).map(|i| noise.words(i)[0] % 512).collect();
-        let ends_sequence = |i: usize| (i + 1) % LENGTH == 0;
+        let ends_sequence = |i: usize| (i + 1).is_multiple_of(LENGTH);
         let targets: Vec<u32> =
             (0..tokens.len()).map(|i| if ends_sequence(i) { u32::MAX } else { tokens[i + 1] }).collect();
         let segments = Segments::uniform(SEQUENCES, LENGTH);

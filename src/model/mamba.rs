@@ -26,7 +26,7 @@ pub struct MambaMixer {
 impl MambaMixer {
     pub fn new(sizes: &Mamba, eps: f32, names: &Names<'_>) -> Result<MambaMixer> {
         Ok(MambaMixer {
-            sizes: sizes.clone(),
+            sizes: *sizes,
             eps,
             in_proj: names.get("in_proj.weight")?,
             conv_weight: names.get("conv1d.weight")?,

@@ -2,3 +2,4 @@
 
 pub mod evaluate;
 pub mod pretrain;
+pub mod recover;

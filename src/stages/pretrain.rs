@@ -138,7 +138,7 @@ impl Recipe {
             let found = format!("{} steps of {} × {}", t.steps, t.sequences, t.length);
             return fault("train.steps, sequences, length", found, "at least 1, 1 and 2");
         }
-        if t.micro_batches == 0 || t.sequences % t.micro_batches != 0 {
+        if t.micro_batches == 0 || !t.sequences.is_multiple_of(t.micro_batches) {
             return fault("train.micro_batches", t.micro_batches.to_string(), &format!("a divisor of {}", t.sequences));
         }
         let rates = [

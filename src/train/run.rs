@@ -79,7 +79,7 @@ pub fn train(
         metrics.write(&line)?;
         recent.push(loss);
         progress.update(at.step, at.tokens, &format!("loss {loss:.4}"));
-        if at.step % options.checkpoint_every == 0 || at.step == options.steps {
+        if at.step.is_multiple_of(options.checkpoint_every) || at.step == options.steps {
             metrics.sync()?;
             checkpoints.save(at.step, |dir: &Path| state::save(dir, job.params(), &moments, &at))?;
         }

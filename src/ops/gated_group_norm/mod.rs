@@ -31,7 +31,7 @@ pub fn gated_group_norm(
     }
     let mask_rows = match mask {
         None => None,
-        Some((_, head_dim)) if head_dim == 0 || (width / groups) % head_dim != 0 => {
+        Some((_, head_dim)) if head_dim == 0 || !(width / groups).is_multiple_of(head_dim) => {
             let expected = format!("a divisor of the group's {} columns", width / groups);
             return Err(Error::contract("gated_group_norm", "head_dim", head_dim, expected));
         }

@@ -32,11 +32,11 @@ fn blocks(offsets: &[usize], rows: usize) -> Vec<(Option<usize>, Range<usize>)> 
 }
 
 /// Cuts `values` into the blocks' rows.
-fn rows_of<'v>(
+fn rows_of(
     blocks: Vec<(Option<usize>, Range<usize>)>,
-    mut values: &'v mut [f32],
+    mut values: &mut [f32],
     width: usize,
-) -> Vec<(Option<usize>, Range<usize>, &'v mut [f32])> {
+) -> Vec<(Option<usize>, Range<usize>, &mut [f32])> {
     let mut cut = Vec::with_capacity(blocks.len());
     for (expert, rows) in blocks {
         let (head, tail) = values.split_at_mut(rows.len() * width);

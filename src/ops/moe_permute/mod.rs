@@ -30,7 +30,7 @@ pub struct Dispatch {
 impl Dispatch {
     /// From the experts of each token, [R, K], among `count` experts.
     pub fn new(experts: &[u32], top_k: usize, count: usize) -> Result<Dispatch> {
-        if top_k == 0 || experts.len() % top_k != 0 || experts.len() > DROPPED as usize {
+        if top_k == 0 || !experts.len().is_multiple_of(top_k) || experts.len() > DROPPED as usize {
             return Err(Error::contract(
                 "moe_permute",
                 "experts",

@@ -73,7 +73,7 @@ fn check(experts: usize, bias: &Tensor, o: &RouteOptions) -> Result<()> {
     if bias.dims() != [experts] {
         return Err(Error::contract("moe_route", "correction_bias", bias.dims(), format!("[{experts}]")));
     }
-    if o.n_group == 0 || experts % o.n_group != 0 {
+    if o.n_group == 0 || !experts.is_multiple_of(o.n_group) {
         return Err(Error::contract("moe_route", "n_group", o.n_group, format!("a divisor of {experts} experts")));
     }
     if o.topk_group == 0 || o.topk_group > o.n_group {

@@ -121,7 +121,7 @@ fn check(xbc: &Var, dt: &Var, per_head: [&Var; 3], o: &ScanOptions<'_>) -> Resul
     let fault = |argument, found: &dyn std::fmt::Debug, expected: String| {
         Err(Error::contract("ssd_scan", argument, found, expected))
     };
-    if o.groups == 0 || o.heads == 0 || o.heads % o.groups != 0 {
+    if o.groups == 0 || o.heads == 0 || !o.heads.is_multiple_of(o.groups) {
         return fault("heads", &o.heads, format!("a multiple of {} groups", o.groups));
     }
     if o.chunk == 0 || o.head_dim == 0 || o.state == 0 {
