@@ -56,12 +56,12 @@ impl Draws {
 /// A mask over the components of one axis, sorted by importance.
 ///
 /// The candidates of the axis are widths `ends[0] ≤ … ≤ ends[C−1]`; the component with rank i (0-based) has the mask value
-/// `keep[draw, c]` of the first c with i < ends[c]: the probability of all candidates that keep it. Components come in
+/// `keep[draw, c]` of the first c with i < ends\[c\]: the probability of all candidates that keep it. Components come in
 /// groups of `ends[C−1]` (Mamba heads in head groups, experts in routing groups; elsewhere one group), and each group is
 /// masked alike. The gradient is one sum per draw and interval, never one per component.
 #[derive(Clone, Debug)]
 pub struct Mask {
-    /// [C], rising; the last is the number of components of a group.
+    /// `[C]`, rising; the last is the number of components of a group.
     pub ends: Arc<[usize]>,
     /// [draws, C].
     pub keep: Var,
@@ -122,7 +122,7 @@ pub struct MaskRows {
 }
 
 impl MaskRows {
-    /// [width], for row r of the activation.
+    /// `[width]`, for row r of the activation.
     #[inline]
     pub fn row(&self, row: usize) -> &[f32] {
         let first = self.draws.of(row) * self.width;

@@ -12,7 +12,7 @@ pub struct Context<'c> {
     /// How the rows form sequences.
     pub segments: &'c Segments,
     pub masks: &'c LayerMasks,
-    /// [S]: the cached sequence that each segment continues; empty without a cache.
+    /// `[S]`: the cached sequence that each segment continues; empty without a cache.
     pub sequences: &'c [usize],
 }
 

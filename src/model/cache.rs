@@ -13,7 +13,7 @@ pub struct AttentionCache {
     pub values: Tensor,
     /// Rows per sequence.
     pub capacity: usize,
-    /// Filled rows of each sequence, [B].
+    /// Filled rows of each sequence, `[B]`.
     pub lengths: Vec<usize>,
 }
 

@@ -37,7 +37,7 @@ pub struct Lm {
 
 /// Tokens and what applies to them.
 pub struct Input<'i> {
-    /// [R].
+    /// `[R]`.
     pub tokens: &'i [u32],
     pub segments: &'i Segments,
     pub masks: Option<&'i Masks>,
@@ -56,7 +56,7 @@ impl<'i> Input<'i> {
 pub struct Output {
     /// [R, d], after the final norm: what the head multiplies.
     pub hidden: Var,
-    /// Per MoE layer in order: tokens routed to each expert, [E].
+    /// Per MoE layer in order: tokens routed to each expert, `[E]`.
     pub loads: Vec<Vec<u32>>,
 }
 

@@ -10,7 +10,7 @@ const ROWS: usize = 64;
 pub struct Conv {
     /// [K, C]: tap by tap, so that loops run over channels.
     taps: Vec<f32>,
-    /// [C]; zeros without a bias.
+    /// `[C]`; zeros without a bias.
     bias: Vec<f32>,
     channels: usize,
     kernel: usize,
@@ -79,7 +79,7 @@ impl Conv {
         });
     }
 
-    /// Writes dx; returns the gradients of the weight [C, K] and the bias [C]. The pre-activation is computed again: it
+    /// Writes dx; returns the gradients of the weight [C, K] and the bias `[C]`. The pre-activation is computed again: it
     /// costs less than keeping it.
     pub fn backward(&self, x: &[f32], dy: &[f32], dx: &mut [f32]) -> (Vec<f32>, Vec<f32>) {
         let (c, kernel) = (self.channels, self.kernel);

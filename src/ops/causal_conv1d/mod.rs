@@ -8,7 +8,7 @@ use crate::autograd::{Tape, Var};
 use crate::tensor::{Segments, Tensor};
 use crate::{Error, Result};
 
-/// x [R, C], weight [C, K], bias [C] → [R, C]. Row t of a segment sees rows t−K+1 … t of it; before its start lie `initial`
+/// x [R, C], weight [C, K], bias `[C]` → [R, C]. Row t of a segment sees rows t−K+1 … t of it; before its start lie `initial`
 /// [S, K−1, C] (oldest first), or zeros. No gradient flows to `initial`.
 pub fn causal_conv1d(
     tape: &Tape<'_>,

@@ -1,6 +1,6 @@
 use crate::tensor::Segments;
 
-/// silu(Σ_k w[c, k]·x[t − K + 1 + k, c] + bias[c]) within each segment, `initial` [S, K−1, C] before it.
+/// silu(Σ_k w[c, k]·x[t − K + 1 + k, c] + bias\[c\]) within each segment, `initial` [S, K−1, C] before it.
 pub fn causal_conv1d(
     x: &[f64],
     weight: &[f64],

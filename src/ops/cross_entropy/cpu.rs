@@ -15,7 +15,7 @@ pub struct Problem<'a> {
     pub hidden: &'a [f32],
     /// [V, d]
     pub head: &'a [f32],
-    /// [R]
+    /// `[R]`
     pub targets: &'a [u32],
     /// Rows with a target, rising.
     pub counted: Vec<usize>,

@@ -22,7 +22,7 @@ pub struct TokenLoss {
     pub top: u32,
 }
 
-/// hidden [R, d], head [V, d], targets [R] (`u32::MAX`: not counted) → mean of −ln softmax(hidden·headᵀ)[target] in nats
+/// hidden [R, d], head [V, d], targets `[R]` (`u32::MAX`: not counted) → mean of −ln softmax(hidden·headᵀ)\[target\] in nats
 /// over the counted rows, a scalar; 0 with zero gradients if none counts. A target that is not below V is an error.
 ///
 /// Where a gradient is wanted, the same pass turns each block of logits into its gradient and multiplies it out, so that

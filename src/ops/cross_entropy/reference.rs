@@ -1,6 +1,6 @@
 use super::NOT_COUNTED;
 
-/// The mean of −ln softmax(hidden·headᵀ)[target] over the counted rows.
+/// The mean of −ln softmax(hidden·headᵀ)\[target\] over the counted rows.
 pub fn cross_entropy(hidden: &[f64], head: &[f64], targets: &[u32], d: usize) -> f64 {
     let counted: Vec<usize> = (0..targets.len()).filter(|row| targets[*row] != NOT_COUNTED).collect();
     let nats = |row: &usize| {

@@ -27,7 +27,7 @@ pub struct TeacherHead<'a> {
     pub weight: &'a Tensor,
 }
 
-/// KL(teacher ‖ student) over the whole vocabulary in nats, mean over the rows with `valid` [R] set; 0 with zero gradients
+/// KL(teacher ‖ student) over the whole vocabulary in nats, mean over the rows with `valid` `[R]` set; 0 with zero gradients
 /// if none is. Both logits are divided by the temperature, without a T² factor. Gradients for the student alone.
 ///
 /// A token of teacher probability 0 (logit −∞, or underflow) adds nothing. Options out of range are errors.

@@ -20,7 +20,7 @@ pub fn forward(ids: &[u32], table: &[f32], d: usize, mask: Option<&MaskRows>, y:
     });
 }
 
-/// dtable[id] = Σ over the rows of that id of dy·m, or += it: parallel over ids, the rows of one id in order.
+/// dtable\[id\] = Σ over the rows of that id of dy·m, or += it: parallel over ids, the rows of one id in order.
 pub fn table_grad(ids: &[u32], dy: &[f32], d: usize, mask: Option<&MaskRows>, dtable: &mut [f32], accumulate: bool) {
     if d == 0 {
         return;
@@ -64,7 +64,7 @@ fn rows_by_id(ids: &[u32], vocab: usize) -> (Vec<usize>, Vec<usize>) {
     (offsets, order)
 }
 
-/// [draws, C]: ⟨dy, table[ids]⟩ per interval.
+/// [draws, C]: ⟨dy, table\[ids\]⟩ per interval.
 pub fn mask_grad(ids: &[u32], table: &[f32], mask: &MaskRows, dy: &[f32]) -> Vec<f32> {
     let d = mask.width();
     sum_rows(ids.len(), BLOCK, mask.grad_len(), |rows, acc| {

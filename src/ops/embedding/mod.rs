@@ -8,7 +8,7 @@ use crate::autograd::{Mask, Tape, Var};
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 
-/// ids [R], table [V, d] → table[ids]·m, [R, d]. An id that the table lacks is an error.
+/// ids `[R]`, table [V, d] → table\[ids\]·m, [R, d]. An id that the table lacks is an error.
 ///
 /// The table's gradient adds the rows of one id in their order; rows of ids that do not occur get zeros.
 pub fn embedding(tape: &Tape<'_>, ids: &[u32], table: &Var, mask: Option<&Mask>) -> Result<Var> {

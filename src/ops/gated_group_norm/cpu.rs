@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 const BLOCK: usize = 64;
 
 pub struct Norm {
-    /// [W].
+    /// `[W]`.
     pub weight: Tensor,
     pub groups: usize,
     pub eps: f32,
@@ -56,7 +56,7 @@ impl Norm {
         });
     }
 
-    /// From [y, z, dout] writes dy and dz; returns the gradients of the weight [W] and the mask [draws, C].
+    /// From [y, z, dout] writes dy and dz; returns the gradients of the weight `[W]` and the mask [draws, C].
     pub fn backward(&self, inputs: [&[f32]; 3], dy: &mut [f32], dz: &mut [f32]) -> (Vec<f32>, Vec<f32>) {
         let width = self.width();
         let keep_len = self.mask.as_ref().map_or(0, |(mask, _)| mask.grad_len());

@@ -8,7 +8,7 @@ use crate::autograd::{Mask, Tape, Var};
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 
-/// y, z [R, W], weight [W] → t / √(Σt²/n + eps)·weight with t = y·silu(z), the sum over each of `groups` groups of columns.
+/// y, z [R, W], weight `[W]` → t / √(Σt²/n + eps)·weight with t = y·silu(z), the sum over each of `groups` groups of columns.
 ///
 /// n is W/groups, or with a mask over heads of `head_dim` columns head_dim·Σ m over the group's heads: y is masked already,
 /// and a hardened mask must equal the model with fewer heads. A group that is masked entirely gives zeros.

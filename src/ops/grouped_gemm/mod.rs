@@ -10,7 +10,7 @@ use crate::autograd::{Tape, Var};
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 
-/// x [M, in], weight [E, out, in], rows offsets[e] .. offsets[e+1] of expert e → y [M, out] = x·W_eᵀ.
+/// x [M, in], weight [E, out, in], rows offsets\[e\] .. offsets[e+1] of expert e → y [M, out] = x·W_eᵀ.
 ///
 /// Rows behind the last offset belong to no expert: they are not read, their outputs and gradients are 0. The weight
 /// gradient of an expert without rows is exactly 0 (left as it is when gradients accumulate).

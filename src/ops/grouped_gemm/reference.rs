@@ -1,4 +1,4 @@
-/// y[r] = W_e·x[r] for the rows of each expert; 0 for rows behind the last offset.
+/// y\[r\] = W_e·x\[r\] for the rows of each expert; 0 for rows behind the last offset.
 pub fn grouped_gemm(x: &[f64], w: &[f64], offsets: &[usize], inner: usize, out: usize, rows: usize) -> Vec<f64> {
     let mut y = vec![0.0; rows * out];
     for (e, range) in offsets.windows(2).enumerate() {

@@ -39,7 +39,7 @@ pub struct Saved<'a> {
     pub width: usize,
 }
 
-/// dy [M, L], and dots [M] = ⟨dout of the row's token, y⟩.
+/// dy [M, L], and dots `[M]` = ⟨dout of the row's token, y⟩.
 pub fn backward(
     saved: &Saved,
     dispatch: &Dispatch,

@@ -9,7 +9,7 @@ use crate::autograd::{Mask, Tape, Var};
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 
-/// y [M, L] (sorted by expert), weights [R, K] → out[r] = Σ_k weights[r, k]·m_e·y[row of (r, k)].
+/// y [M, L] (sorted by expert), weights [R, K] → out\[r\] = Σ_k weights[r, k]·m_e·y[row of (r, k)].
 ///
 /// `mask` is over the experts, its rows the tokens. An expert with a mask of exactly 0 adds exactly nothing, whatever its
 /// output, and its mask still gets its gradient. Dropped pairs add nothing.

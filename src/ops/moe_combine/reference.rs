@@ -1,4 +1,4 @@
-/// out[r] = Σ_k w[r, k]·m(r, e)·y[row of (r, k)], rows of y sorted by expert; experts of u32::MAX are dropped.
+/// out\[r\] = Σ_k w[r, k]·m(r, e)·y[row of (r, k)], rows of y sorted by expert; experts of u32::MAX are dropped.
 pub fn moe_combine(
     y: &[f64],
     w: &[f64],

@@ -16,9 +16,9 @@ pub const DROPPED: u32 = u32::MAX;
 /// Where each (token, slot) pair's row lies once rows are sorted by expert. Within an expert, rows keep the tokens' order.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
-    /// [E + 1]: expert e's rows are offsets[e] .. offsets[e+1].
+    /// [E + 1]: expert e's rows are offsets\[e\] .. offsets[e+1].
     pub offsets: Arc<[usize]>,
-    /// [M]: the pair r·K + k that a sorted row came from. M is R·K less the dropped pairs.
+    /// `[M]`: the pair r·K + k that a sorted row came from. M is R·K less the dropped pairs.
     pub pairs: Arc<[u32]>,
     /// [R·K]: the sorted row of each pair, or [`DROPPED`].
     pub positions: Arc<[u32]>,
@@ -76,7 +76,7 @@ impl Dispatch {
         self.positions.len() / self.top_k
     }
 
-    /// [M]: the token of each sorted row.
+    /// `[M]`: the token of each sorted row.
     pub fn tokens_of_rows(&self) -> Vec<u32> {
         self.pairs.iter().map(|pair| pair / self.top_k as u32).collect()
     }

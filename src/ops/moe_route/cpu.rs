@@ -6,7 +6,7 @@ use crate::numerics::sigmoid;
 pub struct Inputs<'a> {
     /// [R, E].
     pub logits: &'a [f32],
-    /// [E].
+    /// `[E]`.
     pub bias: &'a [f32],
     pub mask: Option<&'a MaskRows>,
 }

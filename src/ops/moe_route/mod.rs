@@ -29,7 +29,7 @@ pub struct Routing {
     pub experts: Vec<u32>,
 }
 
-/// logits [R, E], correction_bias [E] → top-k experts by sigmoid(logits) + bias, weighted by the **uncorrected** sigmoid.
+/// logits [R, E], correction_bias `[E]` → top-k experts by sigmoid(logits) + bias, weighted by the **uncorrected** sigmoid.
 ///
 /// `score_mask` (an alternative to output masking in `moe_combine`): m·s replaces s in the selection and the weights, and
 /// an expert with m = 0 is never selected. A NaN logit ranks below everything, so the experts of a row stay distinct and in

@@ -7,7 +7,7 @@ use crate::numerics::fma;
 /// Rows whose weight and mask gradients are summed by one task.
 const BLOCK: usize = 64;
 
-/// `scales` [R] gets 1 / √(Σx²/n + eps).
+/// `scales` `[R]` gets 1 / √(Σx²/n + eps).
 pub fn forward(x: &[f32], w: &[f32], eps: f32, mask: Option<&MaskRows>, y: &mut [f32], scales: &mut [f32]) {
     let d = w.len();
     for_rows2((y, d), (scales, 1), |first, y, scales| {
@@ -30,7 +30,7 @@ pub struct Saved<'a> {
     pub mask: Option<&'a MaskRows>,
 }
 
-/// Writes dx; returns the gradients of the weight [d] and of the mask's keep probabilities [draws, C] (empty without one).
+/// Writes dx; returns the gradients of the weight `[d]` and of the mask's keep probabilities [draws, C] (empty without one).
 pub fn backward(saved: &Saved, dy: &[f32], dx: &mut [f32]) -> (Vec<f32>, Vec<f32>) {
     let d = saved.weight.len();
     let keep_len = saved.mask.map_or(0, MaskRows::grad_len);

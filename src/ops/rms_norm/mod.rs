@@ -8,7 +8,7 @@ use crate::autograd::{Mask, Tape, Var};
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 
-/// x [R, d], weight [d] → x / √(Σx²/n + eps) · weight, per row.
+/// x [R, d], weight `[d]` → x / √(Σx²/n + eps) · weight, per row.
 ///
 /// n is d, or Σ m of the row's hidden-size mask: x is masked already, and a hardened mask must equal the narrower model.
 /// A row that is masked entirely gives zeros.

@@ -16,7 +16,7 @@ pub struct Grads<'g> {
     /// [R, H]: with respect to dt (after softplus and clamp) where it is not in a decay, and to the exponent dt·A.
     ddt: Tensor,
     dexponent: Tensor,
-    /// [H]: summed over the tasks in order.
+    /// `[H]`: summed over the tasks in order.
     dd: Vec<f32>,
 }
 
@@ -27,7 +27,7 @@ impl<'g> Grads<'g> {
         Grads { dxbc: Disjoint::new(dxbc), ddt: column(), dexponent: column(), dd: vec![0.0; heads] }
     }
 
-    /// The gradients of the raw dt [R, H], and of a_log, d and dt_bias [H].
+    /// The gradients of the raw dt [R, H], and of a_log, d and dt_bias `[H]`.
     pub fn finish(
         self,
         steps: &Steps,
@@ -92,7 +92,7 @@ struct Scratch {
     m: Vec<f32>,
     g: Vec<f32>,
     decay_row: Vec<f32>,
-    /// [L]: Σ_i G·E·CB of column j.
+    /// `[L]`: Σ_i G·E·CB of column j.
     columns: Vec<f32>,
     /// [L, H/G·P]: the state's share of y before decay; B·dSᵀ; dy and x weighted by decays; the gradient of x.
     from_state: Vec<f32>,
@@ -103,7 +103,7 @@ struct Scratch {
     /// [L, N].
     db: Vec<f32>,
     dc: Vec<f32>,
-    /// [L] of one head: gradients of the decays' running exponent, of dt, and of the step's exponent.
+    /// `[L]` of one head: gradients of the decays' running exponent, of dt, and of the step's exponent.
     dsum: Vec<f32>,
     ddt: Vec<f32>,
     decays: Vec<Decays>,

@@ -73,7 +73,7 @@ impl Steps {
 
 pub struct Inputs<'a> {
     pub xbc: &'a [f32],
-    /// [H].
+    /// `[H]`.
     pub d: &'a [f32],
     pub steps: &'a Steps,
 }
@@ -139,13 +139,13 @@ pub fn chunk_views<'a>(sizes: &Sizes, xbc: &'a [f32], rows: &Range<usize>, group
 /// Decay factors of one head over a chunk of L rows.
 #[derive(Default)]
 pub struct Decays {
-    /// [L]: dt.
+    /// `[L]`: dt.
     pub dt: Vec<f32>,
-    /// [L]: the step's own factor.
+    /// `[L]`: the step's own factor.
     pub step: Vec<f32>,
-    /// [L]: from before the chunk to after row i.
+    /// `[L]`: from before the chunk to after row i.
     pub from_start: Vec<f32>,
-    /// [L]: from after row j to the end of the chunk.
+    /// `[L]`: from after row j to the end of the chunk.
     pub to_end: Vec<f32>,
 }
 

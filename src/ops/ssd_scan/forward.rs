@@ -39,7 +39,7 @@ struct Scratch {
     cb: Vec<f32>,
     /// [L, L]: C·Bᵀ times decay and dt, lower triangle.
     m: Vec<f32>,
-    /// [L]: decay from after row j to the current row.
+    /// `[L]`: decay from after row j to the current row.
     decay_row: Vec<f32>,
     /// [L, H/G·P]: x times its weight in the state; the outputs.
     xw: Vec<f32>,

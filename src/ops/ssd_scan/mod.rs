@@ -42,7 +42,7 @@ pub struct Scan {
     pub final_state: Option<Var>,
 }
 
-/// xbc [R, H·P + 2·G·N] (x | B | C), dt [R, H] before its bias and softplus, a_log, d and dt_bias [H].
+/// xbc [R, H·P + 2·G·N] (x | B | C), dt [R, H] before its bias and softplus, a_log, d and dt_bias `[H]`.
 ///
 /// A = −exp(a_log); dt ← clamp(softplus(dt + dt_bias), dt_limit), with no gradient where the clamp acts. A head mask of
 /// exactly 0 gives exactly 0, and still its gradient. Results depend on `chunk` through rounding only.
