@@ -41,6 +41,9 @@ pub fn forward(inputs: &Inputs, o: &RouteOptions, weights: &mut [f32], chosen: &
     });
 }
 
+/// What an expert that cannot be chosen adds to its group's rank: below any sum of scores.
+const INELIGIBLE: f32 = -1e30;
+
 /// Sets the choices outside the `topk_group` best groups to −∞. A group's rank is the sum of its two best choices.
 fn limit_groups(choice: &mut [f32], o: &RouteOptions) {
     if o.topk_group == o.n_group {
@@ -57,7 +60,8 @@ fn limit_groups(choice: &mut [f32], o: &RouteOptions) {
                     second = *c;
                 }
             }
-            if size == 1 { best } else { best + second }
+            // Not −∞ + x: a group with one eligible expert ranks above one with none.
+            if size == 1 { best } else { best.max(INELIGIBLE) + second.max(INELIGIBLE) }
         })
         .enumerate()
         .collect();
