@@ -14,6 +14,7 @@ pub mod distill_loss;
 pub mod embedding;
 pub mod gated_group_norm;
 pub mod grouped_gemm;
+pub mod gumbel_softmax;
 pub mod linear;
 pub mod moe_combine;
 pub mod moe_permute;
@@ -36,6 +37,7 @@ pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
         ("embedding", embedding::cases::cases()),
         ("gated_group_norm", gated_group_norm::cases::cases()),
         ("grouped_gemm", grouped_gemm::cases::cases()),
+        ("gumbel_softmax", gumbel_softmax::cases::cases()),
         ("linear", linear::cases::cases()),
         ("moe_combine", moe_combine::cases::cases()),
         ("moe_permute", moe_permute::cases::cases()),
