@@ -15,6 +15,7 @@ pub mod embedding;
 pub mod gated_group_norm;
 pub mod grouped_gemm;
 pub mod linear;
+pub mod mask_keep;
 pub mod moe_combine;
 pub mod moe_permute;
 pub mod moe_route;
@@ -37,6 +38,7 @@ pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
         ("gated_group_norm", gated_group_norm::cases::cases()),
         ("grouped_gemm", grouped_gemm::cases::cases()),
         ("linear", linear::cases::cases()),
+        ("mask_keep", mask_keep::cases::cases()),
         ("moe_combine", moe_combine::cases::cases()),
         ("moe_permute", moe_permute::cases::cases()),
         ("moe_route", moe_route::cases::cases()),
