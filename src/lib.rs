@@ -13,6 +13,7 @@
 //! | [`model`] | `nemotron_h`: configuration, checkpoint, blocks, language model |
 //! | [`data`], [`engine`], [`run`] | tokens in, tokens out, and the run directory |
 //! | [`train`] | the one training loop |
+//! | [`supernet`] | search space, importance, sorting, masks, extraction |
 //! | [`stages`] | the jobs a user starts |
 //! | [`cli`] | argument parsing |
 //!
@@ -31,6 +32,7 @@ pub mod numerics;
 pub mod ops;
 pub mod run;
 pub mod stages;
+pub mod supernet;
 pub mod tensor;
 pub mod train;
 

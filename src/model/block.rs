@@ -2,6 +2,7 @@
 
 use super::cache::LayerCache;
 use super::masks::LayerMasks;
+use super::probe::{LayerProbe, Reading};
 use crate::autograd::{ParamId, Params, Tape, Var};
 use crate::tensor::Segments;
 use crate::{Error, Result};
@@ -14,11 +15,20 @@ pub struct Context<'c> {
     pub masks: &'c LayerMasks,
     /// `[S]`: the cached sequence that each segment continues; empty without a cache.
     pub sequences: &'c [usize],
+    /// Reads activations on their way; most passes have none.
+    pub probe: Option<LayerProbe<'c>>,
 }
 
 impl Context<'_> {
     pub fn param(&self, tape: &Tape<'_>, id: ParamId) -> Var {
         tape.param(self.params, id)
+    }
+
+    /// Shows the probe, where there is one, an activation.
+    pub fn read(&self, reading: Reading<'_>) {
+        if let Some(LayerProbe { layer, probe }) = self.probe {
+            probe.read(layer, reading);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::mamba::MambaMixer;
 use super::masks::{LayerMasks, Masks};
 use super::mlp::MlpMixer;
 use super::moe::MoeMixer;
+use super::probe::{LayerProbe, Probe, Reading};
 use crate::autograd::{ParamId, Params, Tape, Var};
 use crate::ops::embedding::embedding;
 use crate::ops::residual_add::residual_add;
@@ -105,7 +106,8 @@ impl Lm {
             h = if input.recompute {
                 self.recomputed_block(tape, i, h, masks, input.segments, &mut load)?
             } else {
-                let ctx = Context { params: &self.params, segments: input.segments, masks, sequences: &[] };
+                let ctx =
+                    Context { params: &self.params, segments: input.segments, masks, sequences: &[], probe: None };
                 self.block(tape, i, &h, &ctx, None, Some(&mut load))?
             };
             if !load.is_empty() {
@@ -130,10 +132,24 @@ impl Lm {
         }
         let tape = Tape::inference();
         let masks = LayerMasks::default();
-        let ctx = Context { params: &self.params, segments, masks: &masks, sequences };
+        let ctx = Context { params: &self.params, segments, masks: &masks, sequences, probe: None };
         let mut h = embedding(&tape, tokens, &tape.param(&self.params, self.embeddings), None)?;
         for (i, layer) in cache.layers.iter_mut().enumerate() {
             h = self.block(&tape, i, &h, &ctx, Some(layer), None)?;
+        }
+        Ok(self.final_norm(&tape, &h, None)?.into_value())
+    }
+
+    /// The hidden states [R, d] of a batch, every activation on the way shown to `probe`.
+    pub fn forward_probed(&self, tokens: &[u32], segments: &Segments, probe: &dyn Probe) -> Result<Tensor> {
+        self.check_rows(&Input::new(tokens, segments))?;
+        let tape = Tape::inference();
+        let masks = LayerMasks::default();
+        let mut h = embedding(&tape, tokens, &tape.param(&self.params, self.embeddings), None)?;
+        for layer in 0..self.blocks.len() {
+            let probe = Some(LayerProbe { layer, probe });
+            let ctx = Context { params: &self.params, segments, masks: &masks, sequences: &[], probe };
+            h = self.block(&tape, layer, &h, &ctx, None, None)?;
         }
         Ok(self.final_norm(&tape, &h, None)?.into_value())
     }
@@ -175,8 +191,11 @@ impl Lm {
         let block = &self.blocks[i];
         let (hidden, keep) = (ctx.masks.hidden.as_ref(), ctx.masks.keep.as_ref());
         let x = rms_norm(tape, h, &ctx.param(tape, block.norm), self.config.norm_eps, hidden)?;
+        ctx.read(Reading::Normed(x.value()));
         let y = block.mixer.forward(tape, &x, ctx, cache, loads)?;
-        residual_add(tape, h, &y, hidden, keep)
+        let after = residual_add(tape, h, &y, hidden, keep)?;
+        ctx.read(Reading::Stream { before: h.value(), after: after.value() });
+        Ok(after)
     }
 
     /// [`Lm::block`], its activations dropped and computed again in backward. The masks' probabilities are inputs of the
@@ -198,7 +217,7 @@ impl Lm {
         inputs.extend(masks.keeps());
         let mut outputs = tape.checkpoint(&inputs, move |tape, inputs| {
             let masks = inner_masks.with_keeps(&inputs[1..]);
-            let ctx = Context { params: &self.params, segments: &segments, masks: &masks, sequences: &[] };
+            let ctx = Context { params: &self.params, segments: &segments, masks: &masks, sequences: &[], probe: None };
             let mut load = Vec::new();
             let h = self.block(tape, i, &inputs[0], &ctx, None, Some(&mut load))?;
             inner_load.borrow_mut().get_or_insert(load);

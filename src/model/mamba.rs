@@ -3,6 +3,7 @@
 use super::block::{Context, Mixer, Names};
 use super::cache::{LayerCache, MambaCache, gather, scatter};
 use super::config::Mamba;
+use super::probe::Reading;
 use crate::autograd::{ParamId, Tape, Var};
 use crate::ops::causal_conv1d::{causal_conv1d, next_state};
 use crate::ops::gated_group_norm::gated_group_norm;
@@ -58,6 +59,7 @@ impl Mixer for MambaMixer {
         };
         let parts = linear_split(tape, x, &param(self.in_proj), &[s.inner(), s.conv_channels(), s.heads])?;
         let [z, xbc, dt] = &parts[..] else { unreachable!("three widths, three parts") };
+        ctx.read(Reading::MambaInput(xbc.value()));
 
         let before = cache.as_ref().map(|c| gather(&c.conv, ctx.sequences));
         let bias = self.conv_bias.map(param);

@@ -2,6 +2,7 @@
 
 use super::block::{Context, Mixer, Names};
 use super::cache::LayerCache;
+use super::probe::Reading;
 use crate::autograd::{Mask, ParamId, Tape, Var};
 use crate::ops::linear::linear;
 use crate::ops::relu2::relu2;
@@ -21,7 +22,9 @@ impl MlpMixer {
     /// x [R, d] → [R, d], the activation times `mask` (axis S).
     pub fn apply(&self, tape: &Tape<'_>, x: &Var, ctx: &Context<'_>, mask: Option<&Mask>) -> Result<Var> {
         let up = linear(tape, x, &ctx.param(tape, self.up))?;
-        linear(tape, &relu2(tape, &up, mask)?, &ctx.param(tape, self.down))
+        let activation = relu2(tape, &up, mask)?;
+        ctx.read(Reading::Dense(activation.value()));
+        linear(tape, &activation, &ctx.param(tape, self.down))
     }
 }
 

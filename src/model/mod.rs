@@ -11,6 +11,7 @@ mod mamba;
 mod masks;
 mod mlp;
 mod moe;
+mod probe;
 mod stored;
 
 pub use cache::{Cache, LayerCache};
@@ -18,6 +19,7 @@ pub use config::Config;
 pub use init::initialise;
 pub use lm::{Input, Lm, Output};
 pub use masks::{ExpertMasking, LayerMasks, Masks};
+pub use probe::{Probe, Reading};
 pub use stored::{StoredLm, load, save};
 
 use crate::Result;
@@ -38,7 +40,7 @@ fn params_of(config: &Config, mut value: impl FnMut(usize, &str, &[usize]) -> Te
 }
 
 /// A parameter with the family's rules: matrices decay, the router's correction bias is moved by load, not by gradients.
-fn param(name: String, value: Tensor) -> Param {
+pub(crate) fn param(name: String, value: Tensor) -> Param {
     let decay = value.dims().len() >= 2 && !name.contains("conv1d");
     let trainable = !name.ends_with("e_score_correction_bias");
     Param { name, value, decay, trainable }

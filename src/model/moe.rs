@@ -5,6 +5,7 @@ use super::cache::LayerCache;
 use super::config::Moe;
 use super::masks::ExpertMasking;
 use super::mlp::MlpMixer;
+use super::probe::Reading;
 use crate::autograd::{ParamId, Tape, Var};
 use crate::ops::grouped_gemm::grouped_gemm;
 use crate::ops::linear::linear;
@@ -75,6 +76,12 @@ impl MoeMixer {
         let width = masks.routed.as_ref().map(|m| m.with_draws(m.draws.permuted(&dispatch.tokens_of_rows())));
         let activation = relu2(tape, &up, width.as_ref())?;
         let down = grouped_gemm(tape, &activation, &param(self.down), &dispatch.offsets)?;
+        ctx.read(Reading::Experts {
+            activation: activation.value(),
+            output: down.value(),
+            weights: routing.weights.value(),
+            dispatch: &dispatch,
+        });
         let combined = moe_combine(tape, &down, &routing.weights, &dispatch, output_mask)?;
         match self.latent {
             Some((_, up)) => linear(tape, &combined, &param(up)),

@@ -16,6 +16,7 @@ pub mod gated_group_norm;
 pub mod grouped_gemm;
 pub mod gumbel_softmax;
 pub mod linear;
+pub mod mask_keep;
 pub mod moe_combine;
 pub mod moe_permute;
 pub mod moe_route;
@@ -39,6 +40,7 @@ pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
         ("grouped_gemm", grouped_gemm::cases::cases()),
         ("gumbel_softmax", gumbel_softmax::cases::cases()),
         ("linear", linear::cases::cases()),
+        ("mask_keep", mask_keep::cases::cases()),
         ("moe_combine", moe_combine::cases::cases()),
         ("moe_permute", moe_permute::cases::cases()),
         ("moe_route", moe_route::cases::cases()),
