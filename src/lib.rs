@@ -13,7 +13,8 @@
 //! | [`model`] | `nemotron_h`: configuration, checkpoint, blocks, language model |
 //! | [`data`], [`engine`], [`run`] | tokens in, tokens out, and the run directory |
 //! | [`train`] | the one training loop |
-//! | [`supernet`] | search space, importance, sorting, masks, extraction |
+//! | [`supernet`] | the search space, importance, sorting, masks, extraction |
+//! | [`cost`] | what an architecture costs on a deployment |
 //! | [`stages`] | the jobs a user starts |
 //! | [`cli`] | argument parsing |
 //!
@@ -22,6 +23,7 @@
 
 pub mod autograd;
 pub mod cli;
+pub mod cost;
 pub mod data;
 pub mod device;
 pub mod engine;
