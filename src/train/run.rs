@@ -58,7 +58,7 @@ pub fn train(
     let folder = run.folder(name)?;
     let checkpoints = Checkpoints::new(&folder.join("checkpoints"), KEEP);
     let mut moments = Moments::new(job.params());
-    let mut at = Numbers { step: 0, updates: 0, tokens: 0 };
+    let mut at = Numbers { step: 0, updates: 0, tokens: 0, finished: false };
     if let Some(found) = checkpoints.latest()?.found {
         at = state::load(&found.path, job.params_mut(), &mut moments)?;
     }
@@ -68,18 +68,20 @@ pub fn train(
     let mut grads = Gradients::new(job.params());
     let mut recent = Vec::new();
     progress.start_at(at.step, at.tokens);
-    while at.step < options.steps {
+    while at.step < options.steps && !at.finished {
         let batch = loader.next()?;
         let mut line = step(job, &batch, options, at.step, &mut grads, &mut moments)?;
         at.step += 1;
         at.updates = moments.updates;
+        at.finished = job.finished();
         at.tokens += batch.tokens.len() as u64;
         line.insert("tokens".into(), at.tokens.into());
         let loss = line["loss"].as_f64().unwrap_or(f64::NAN);
         metrics.write(&line)?;
         recent.push(loss);
         progress.update(at.step, at.tokens, &format!("loss {loss:.4}"));
-        if at.step.is_multiple_of(options.checkpoint_every) || at.step == options.steps {
+        let last = at.finished || at.step == options.steps;
+        if last || at.step.is_multiple_of(options.checkpoint_every) {
             metrics.sync()?;
             checkpoints.save(at.step, |dir: &Path| state::save(dir, job.params(), &moments, &at))?;
         }
@@ -97,7 +99,8 @@ fn step(
     grads: &mut Gradients,
     moments: &mut Moments,
 ) -> Result<Map<String, Value>> {
-    let state = StepState { step, learning_rate: options.schedule.at(step), seed: options.seed };
+    let (learning_rate, seed, sequences) = (options.schedule.at(step), options.seed, batch.sequences);
+    let mut state = StepState { step, learning_rate, seed, sequences, first_sequence: 0 };
     let valid = batch.valid_tokens();
     if valid == 0 {
         return Err(Error::contract("train", "batch", "no valid target", "at least one in every step"));
@@ -109,6 +112,7 @@ fn step(
         if share > 0.0 {
             loss += share * job.micro_batch(&part, share as f32, &state, grads)?;
         }
+        state.first_sequence += part.sequences;
     }
     let norm = (World.sum(f64::from(adamw::global_norm(grads.iter())).powi(2))).sqrt() as f32;
     for (what, value) in [("the loss", loss as f32), ("the gradient norm", norm)] {
