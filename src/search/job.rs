@@ -334,10 +334,9 @@ fn check(options: &SearchOptions) -> Result<()> {
     if !(0.0..1.0).contains(&delta) {
         return fault("delta", delta.to_string(), "at least 0, below 1");
     }
-    let RouterOptions { embedding, hidden, output_std, rate, .. } = options.router;
-    if embedding == 0 || hidden == 0 || options.draws == 0 {
-        let found = format!("{embedding}, {hidden}, {}", options.draws);
-        return fault("router.embedding, router.hidden, draws", found, "at least 1");
+    let RouterOptions { width, output_std, rate, .. } = options.router;
+    if width == 0 || options.draws == 0 {
+        return fault("router.width, draws", format!("{width}, {}", options.draws), "at least 1");
     }
     if !(output_std.is_finite() && output_std >= 0.0 && rate.is_finite() && rate >= 0.0) {
         return fault("router.output_std, router.rate", format!("{output_std}, {rate}"), "finite numbers, at least 0");

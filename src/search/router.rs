@@ -8,17 +8,17 @@ use crate::numerics::Philox;
 use crate::ops::embedding::embedding;
 use crate::ops::linear::linear;
 use crate::ops::relu2::relu2;
+use crate::ops::residual_add::residual_add;
+use crate::ops::rms_norm::rms_norm;
 use crate::tensor::Tensor;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RouterOptions {
-    /// Numbers that each gate is described by.
-    pub embedding: usize,
-    /// Width of the hidden layer.
-    pub hidden: usize,
-    /// Where the output layer starts: a standard deviation of its weights, times 1/√hidden. 0, all candidates equal, is the
-    /// method; above 0 it is the paper's comparison, which favours candidates by chance.
+    /// Numbers that each gate is described by, and width of the hidden layer.
+    pub width: usize,
+    /// Where the output layer starts: the standard deviation of the first logits. 0, all candidates equal, is the method;
+    /// above 0 it is the paper's comparison, which favours candidates by chance.
     pub output_std: f32,
     /// Times the step's learning rate.
     pub rate: f32,
@@ -28,16 +28,17 @@ pub struct RouterOptions {
 
 impl Default for RouterOptions {
     fn default() -> Self {
-        RouterOptions { embedding: 64, hidden: 64, output_std: 0.0, rate: 1.0, warmup_steps: 0 }
+        RouterOptions { width: 64, output_std: 0.0, rate: 1.0, warmup_steps: 0 }
     }
 }
 
-/// One learned vector per gate → hidden layer (ReLU²) → logits of the gate's candidates.
+/// One learned vector per gate → hidden layer → logits of the gate's candidates: x + ReLU²(W·x), normed, times the output
+/// weights. The sum keeps a gate alive whose hidden units are all off; the norm keeps a step of its logits of one size.
 #[derive(Clone, Debug)]
 pub struct Router {
     embedding: ParamId,
     hidden: ParamId,
-    /// Per gate [C, hidden].
+    /// Per gate [C, width].
     outputs: Vec<ParamId>,
     options: RouterOptions,
     /// The output layer as it started: a gate whose weights are still these has never had a gradient.
@@ -57,11 +58,12 @@ impl Router {
             // Decay would pull every gate back to equal candidates.
             params.push(Param { name, value, decay: false, trainable: true, rate: options.rate })
         };
-        let RouterOptions { embedding: d, hidden: h, .. } = options;
-        let embedding = weights("router.embedding.weight".into(), candidates.len(), d, 1.0);
-        let hidden = weights("router.hidden.weight".into(), h, d, 1.0 / (d.max(1) as f64).sqrt());
-        let std = f64::from(options.output_std) / (h.max(1) as f64).sqrt();
-        let output = |(gate, c): (usize, &usize)| weights(format!("router.output.{gate}.weight"), *c, h, std);
+        let width = options.width;
+        let unit = 1.0 / (width.max(1) as f64).sqrt();
+        let embedding = weights("router.embedding.weight".into(), candidates.len(), width, 1.0);
+        let hidden = weights("router.hidden.weight".into(), width, width, unit);
+        let std = f64::from(options.output_std) * unit;
+        let output = |(gate, c): (usize, &usize)| weights(format!("router.output.{gate}.weight"), *c, width, std);
         let outputs: Vec<ParamId> = candidates.iter().enumerate().map(output).collect();
         let start = outputs.iter().map(|id| params.get(*id).value.clone()).collect();
         Router { embedding, hidden, outputs, options, start }
@@ -71,7 +73,9 @@ impl Router {
     pub fn logits(&self, tape: &Tape<'_>, params: &Params, gate: usize) -> Result<Var> {
         let table = tape.param(params, self.embedding);
         let x = embedding(tape, &[gate as u32], &table, None)?;
-        let x = relu2(tape, &linear(tape, &x, &tape.param(params, self.hidden))?, None)?;
+        let hidden = relu2(tape, &linear(tape, &x, &tape.param(params, self.hidden))?, None)?;
+        let x = residual_add(tape, &x, &hidden, None, None)?;
+        let x = rms_norm(tape, &x, &Var::constant(Tensor::full([x.shape().last()], 1.0)), 1e-6, None)?;
         let z = linear(tape, &x, &tape.param(params, self.outputs[gate]))?;
         let candidates = z.shape().last();
         Ok(z.reshape([candidates]))

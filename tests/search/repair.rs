@@ -81,10 +81,7 @@ fn the_repair_is_the_optimum() {
                 (costs.iter().copied().fold(f64::MAX, f64::min), costs.iter().copied().fold(0.0, f64::max));
             resource.limit = low + (high - low) * (1.15 * random.uniform() - 0.03);
         }
-        eprintln!("seed {seed} arch {}", all.len());
-        let t = Instant::now();
         let found = repair(&space, &p, &resources, DELTA);
-        eprintln!("   {:?}", t.elapsed());
         match by_enumeration(&space, &p, &resources) {
             (None, _) => {
                 unreachable += 1;
@@ -172,14 +169,14 @@ fn arguments_of_another_space_are_refused() {
 fn at_the_size_of_the_large_parents() {
     for (parent, file) in [("nano-3-12b", "nano-3-12b"), ("nano-30b", "lightning"), ("super-120b", "super")] {
         let space = preset_space(&format!("parents/{parent}.json"), &format!("spaces/{file}.toml"));
-        for (seed, sharp) in [(1, 5.0), (2, 2.0), (3, 0.5), (4, 0.0)] {
+        for (seed, sharp) in [(1, 5.0), (3, 0.5), (4, 0.0)] {
             let mut random = Random::new(seed, 7);
             let p = log_probabilities(&space, &mut random, sharp);
             let mut resources = vec![
                 random_resource(&space, &mut random, 0, true, "latency"),
                 random_resource(&space, &mut random, 2, true, "memory"),
             ];
-            for share in [0.55, 0.75, 0.95] {
+            for share in [0.55, 0.75] {
                 for resource in &mut resources {
                     resource.limit = share * resource.cost(&space.parent_choice().0);
                 }
@@ -197,6 +194,7 @@ fn at_the_size_of_the_large_parents() {
                     found.gap
                 );
                 assert!(found.rho_after.iter().all(|rho| *rho <= 1.0));
+                assert_eq!(found.gap, 0.0);
             }
         }
     }

@@ -150,38 +150,48 @@ fn keep_best(states: &mut Vec<State>, width: usize, dropped: &mut Option<f64>) {
     }
 }
 
+/// What states are compared by.
+struct Place {
+    /// Only states of one group are compared.
+    group: (u32, [i64; RESOURCES]),
+    costs: [i64; 2],
+    value: f64,
+    state: u32,
+}
+
 /// Leaves out states that another one beats: at least its value, no more of any resource, and, where there is a lower limit,
 /// exactly as much of that resource and the same caps reached.
-fn undominated(mut states: Vec<State>, ranges: &[Range], has_floor: bool) -> Vec<State> {
+fn undominated(states: Vec<State>, ranges: &[Range], has_floor: bool) -> Vec<State> {
     let bound = |r: &usize| ranges[*r].is_bound();
     let (mut equal, mut less): (Vec<usize>, Vec<usize>) =
         (0..ranges.len()).filter(bound).partition(|r| ranges[*r].low.is_finite());
     // The frontier below has two dimensions; of further resources only equal amounts are compared.
     equal.extend(less.drain(less.len().min(2)..));
-    let key = |state: &State| {
-        let mut key = [0i64; RESOURCES];
-        equal.iter().for_each(|r| key[*r] = (state.rho[*r] * 1e12).round() as i64);
-        (if has_floor { state.reached } else { 0 }, key)
+    let whole = |rho: f64| (rho * 1e12).round() as i64;
+    // Made once per state: sorting compares them often.
+    let place = |(i, state): (usize, &State)| {
+        let mut same = [0; RESOURCES];
+        equal.iter().for_each(|r| same[*r] = whole(state.rho[*r]));
+        let cost = |i: usize| less.get(i).map_or(0, |r| whole(state.rho[*r]));
+        let group = (if has_floor { state.reached } else { 0 }, same);
+        Place { group, costs: [cost(0), cost(1)], value: state.value, state: i as u32 }
     };
-    let cost = |state: &State, i: usize| less.get(i).map_or(0.0, |r| state.rho[*r]);
-    states.sort_unstable_by(|a, b| {
-        let by_cost = cost(a, 0).total_cmp(&cost(b, 0)).then(cost(a, 1).total_cmp(&cost(b, 1)));
-        key(a)
-            .cmp(&key(b))
-            .then(by_cost)
-            .then(b.value.total_cmp(&a.value))
-            .then((a.parent, a.item).cmp(&(b.parent, b.item)))
+    let mut places: Vec<Place> = states.iter().enumerate().map(place).collect();
+    places.sort_unstable_by(|a, b| {
+        let by_value = b.value.total_cmp(&a.value).then(a.state.cmp(&b.state));
+        a.group.cmp(&b.group).then(a.costs.cmp(&b.costs)).then(by_value)
     });
     let mut kept: Vec<State> = Vec::with_capacity(states.len());
     let mut of = None;
     // The second cost → the largest value at no more of it; both rise.
     let mut frontier: BTreeMap<i64, f64> = BTreeMap::new();
-    for state in states {
-        if of != Some(key(&state)) {
-            of = Some(key(&state));
+    for place in places {
+        let state = states[place.state as usize];
+        if of != Some(place.group) {
+            of = Some(place.group);
             frontier.clear();
         }
-        let second = (cost(&state, 1) * 1e12).round() as i64;
+        let second = place.costs[1];
         if frontier.range(..=second).next_back().is_some_and(|(_, value)| *value >= state.value) {
             continue;
         }

@@ -9,7 +9,7 @@ use super::problem::{Capped, Context, PerResource, Problem};
 use crate::supernet::Choice;
 
 /// Choices that are tried one by one.
-const FEW: usize = 512;
+const FEW: usize = 64;
 /// Partial choices of the passes, one after the other, until none had to be dropped.
 const WIDTHS: [usize; 4] = [64, 2_048, 32_768, 300_000];
 
@@ -147,7 +147,9 @@ impl Solver<'_> {
     /// Tries every choice of a node where they are few.
     fn try_all(&mut self, context: &Context, node: &Node) -> bool {
         let Some(capped) = self.problem.capped(context, &node.caps) else { return true };
-        let bound = Bound { prices: node.prices, value: node.bound };
+        // The node's bound may be a larger node's; items are judged by the one at these prices.
+        let (value, _) = relaxation(&capped, &self.problem.ranges, &node.prices, &mut Vec::new());
+        let bound = Bound { prices: node.prices, value };
         let Some(all) = beam::few(&capped, &bound, self.enough(), FEW) else { return false };
         all.iter().for_each(|picks| self.offer(context, &capped, picks));
         true
