@@ -36,8 +36,12 @@ pub enum Error {
     Contract { op: &'static str, argument: &'static str, found: String, expected: String },
 
     /// A number that must be finite is not, while a job runs: exit code 1.
-    #[error("{what} is {value} at step {step}; the last checkpoint is kept")]
+    #[error("{what} is {value} at step {step}: training has diverged; earlier checkpoints are kept")]
     Diverged { what: &'static str, value: f32, step: u64 },
+
+    /// More memory than the machine has: exit code 1.
+    #[error("{what}: needs at least {} GiB of memory, found {} GiB in this machine", needed >> 30, found >> 30)]
+    Memory { what: String, needed: u64, found: u64 },
 
     /// Another process holds the run directory: exit code 1.
     #[error("{}: in use by process {pid}; wait for it, or stop it", path.display())]
@@ -64,6 +68,14 @@ impl Error {
         }
     }
 
+    /// Names the file that a fault in the usage was read from.
+    pub fn within(self, file: &Path) -> Error {
+        match self {
+            Error::Usage(text) => Error::Usage(format!("{}: {text}", file.display())),
+            other => other,
+        }
+    }
+
     pub fn contract(
         op: &'static str,
         argument: &'static str,
@@ -77,7 +89,11 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Input { .. } | Error::Usage(_) => 2,
-            Error::Io { .. } | Error::Contract { .. } | Error::Diverged { .. } | Error::Locked { .. } => 1,
+            Error::Io { .. }
+            | Error::Contract { .. }
+            | Error::Diverged { .. }
+            | Error::Memory { .. }
+            | Error::Locked { .. } => 1,
         }
     }
 }

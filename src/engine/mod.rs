@@ -6,6 +6,8 @@ mod sample;
 pub use generate::{GenerateOptions, Generation, generate};
 pub use sample::{Sampler, argmax};
 
+use crate::device::memory;
+use crate::model::config::{Config, Layer};
 use crate::model::{Cache, Lm};
 use crate::tensor::{Segments, Tensor};
 use crate::{Error, Result};
@@ -24,6 +26,7 @@ impl<'m> Engine<'m> {
         if prefill_chunk == 0 {
             return Err(Error::Usage("a prefill chunk of 0 tokens makes no progress; give at least 1".into()));
         }
+        memory::require("caches", cache_bytes(&lm.config, sequences, capacity))?;
         Ok(Engine { lm, cache: Cache::new(&lm.config, sequences, capacity), prefill_chunk })
     }
 
@@ -67,6 +70,18 @@ impl<'m> Engine<'m> {
         let hidden = self.lm.forward_cached(tokens, &segments, &mut self.cache, sequences)?;
         self.lm.logits(&hidden)
     }
+}
+
+/// Bytes of [`Cache`]; `None` where they pass 64 bits.
+fn cache_bytes(config: &Config, sequences: usize, capacity: usize) -> Option<u64> {
+    let each = config.layers.iter().try_fold(0usize, |sum, layer| {
+        sum.checked_add(match layer {
+            Layer::Attention(a) => capacity.checked_mul(2 * a.kv_heads)?.checked_mul(a.head_dim)?,
+            Layer::Mamba(m) => m.inner().checked_mul(m.state)?.checked_add(m.conv_kernel * m.conv_channels())?,
+            Layer::Moe(_) | Layer::Mlp(_) => 0,
+        })
+    })?;
+    Some(each.checked_mul(sequences)?.checked_mul(4)? as u64)
 }
 
 /// Prompts cut into passes of at most `chunk` rows: (sequence, tokens) pieces in order.

@@ -2,4 +2,5 @@
 
 pub mod evaluate;
 pub mod pretrain;
+pub mod recipe_file;
 pub mod recover;
