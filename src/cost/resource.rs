@@ -155,7 +155,7 @@ mod tests {
             limit: 20.0,
             candidates: vec![2, 3, 3, 2, 2],
             global_gates: vec![0, 1],
-            constant: (0..6).map(|i| f64::from(i)).collect(),
+            constant: (0..6).map(f64::from).collect(),
             layers,
             widest,
         }
