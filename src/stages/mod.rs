@@ -2,4 +2,5 @@
 
 pub mod evaluate;
 pub mod pretrain;
+pub mod profile;
 pub mod recover;
