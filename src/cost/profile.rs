@@ -18,7 +18,7 @@ use crate::{Error, Result, device, files};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileOptions {
-    /// How often every run is measured; the table holds the medians.
+    /// How often every run is measured; the table holds the medians of the runs' means.
     pub repeats: usize,
     /// Layer configurations of one short model.
     pub layers_per_run: usize,
