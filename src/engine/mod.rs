@@ -1,6 +1,7 @@
 //! Inference: caches, chunked prefill, batched decode, generation.
 
 mod generate;
+pub mod profile;
 mod sample;
 
 pub use generate::{GenerateOptions, Generation, generate};
@@ -33,6 +34,11 @@ impl<'m> Engine<'m> {
     /// Feeds each sequence its prompt, at most `prefill_chunk` tokens a pass; passes hold pieces of one or several prompts.
     /// Returns the logits [B, V] after each prompt's last token.
     pub fn prefill(&mut self, prompts: &[Vec<u32>]) -> Result<Tensor> {
+        self.prefill_watched(prompts, &mut |_| {})
+    }
+
+    /// [`Engine::prefill`], told to `passed` as [`Lm::forward_watched`] does, and once more (`None`) after the logits.
+    fn prefill_watched(&mut self, prompts: &[Vec<u32>], passed: &mut dyn FnMut(Option<usize>)) -> Result<Tensor> {
         if prompts.len() != self.cache.sequences || prompts.iter().any(Vec::is_empty) {
             let expected = format!("{} prompts of at least one token", self.cache.sequences);
             return Err(Error::contract(
@@ -53,7 +59,7 @@ impl<'m> Engine<'m> {
             }
             let segments = Segments::from_offsets(&offsets).unwrap_or_else(|| unreachable!("offsets rise from 0"));
             let sequences: Vec<usize> = pass.iter().map(|(sequence, _)| *sequence).collect();
-            let hidden = self.lm.forward_cached(&tokens, &segments, &mut self.cache, &sequences)?;
+            let hidden = self.lm.forward_watched(&tokens, &segments, &mut self.cache, &sequences, passed)?;
             for (i, (sequence, range)) in pass.iter().enumerate() {
                 if range.end == prompts[*sequence].len() {
                     let row = (offsets[i + 1] - 1) * d;
@@ -61,14 +67,28 @@ impl<'m> Engine<'m> {
                 }
             }
         }
-        self.lm.logits(&last)
+        let logits = self.lm.logits(&last)?;
+        passed(None);
+        Ok(logits)
     }
 
     /// One token for each of `sequences`: logits [S, V].
     pub fn decode(&mut self, tokens: &[u32], sequences: &[usize]) -> Result<Tensor> {
+        self.decode_watched(tokens, sequences, &mut |_| {})
+    }
+
+    /// [`Engine::decode`], told to `passed` as [`Engine::prefill_watched`] does.
+    fn decode_watched(
+        &mut self,
+        tokens: &[u32],
+        sequences: &[usize],
+        passed: &mut dyn FnMut(Option<usize>),
+    ) -> Result<Tensor> {
         let segments = Segments::uniform(tokens.len(), 1);
-        let hidden = self.lm.forward_cached(tokens, &segments, &mut self.cache, sequences)?;
-        self.lm.logits(&hidden)
+        let hidden = self.lm.forward_watched(tokens, &segments, &mut self.cache, sequences, passed)?;
+        let logits = self.lm.logits(&hidden)?;
+        passed(None);
+        Ok(logits)
     }
 }
 
