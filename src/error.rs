@@ -43,6 +43,21 @@ pub enum Error {
     #[error("{what}: needs at least {} GiB of memory, found {} GiB in this machine", needed >> 30, found >> 30)]
     Memory { what: String, needed: u64, found: u64 },
 
+    /// A limit that no architecture of the search space meets: exit code 2.
+    #[error(
+        "{resource}: found at least {smallest} {unit} (the architecture {architecture}), expected at most {limit} {unit}"
+    )]
+    Unreachable {
+        /// The limited quantity; where each limit alone can be met, with the other limits that were kept.
+        resource: String,
+        unit: String,
+        limit: f64,
+        /// The smallest cost that any architecture has.
+        smallest: f64,
+        /// Its gates and sizes, as JSON.
+        architecture: String,
+    },
+
     /// Another process holds the run directory: exit code 1.
     #[error("{}: in use by process {pid}; wait for it, or stop it", path.display())]
     Locked { path: PathBuf, pid: String },
@@ -88,7 +103,7 @@ impl Error {
     /// The process's exit code: 2 where the user's input is at fault, 1 where the work failed.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Input { .. } | Error::Usage(_) => 2,
+            Error::Input { .. } | Error::Usage(_) | Error::Unreachable { .. } => 2,
             Error::Io { .. }
             | Error::Contract { .. }
             | Error::Diverged { .. }

@@ -15,6 +15,7 @@
 //! | [`train`] | the one training loop |
 //! | [`supernet`] | the search space, importance, sorting, masks, extraction |
 //! | [`cost`] | what an architecture costs on a deployment |
+//! | [`search`] | the search for an architecture within limits, and its repair |
 //! | [`stages`] | the jobs a user starts |
 //! | [`cli`] | argument parsing |
 //!
@@ -33,6 +34,7 @@ pub mod model;
 pub mod numerics;
 pub mod ops;
 pub mod run;
+pub mod search;
 pub mod stages;
 pub mod supernet;
 pub mod tensor;

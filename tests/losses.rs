@@ -173,7 +173,7 @@ fn gradients_are_scaled_by_the_seed_and_add_up_in_a_parameter() {
     whole.student = (hidden.clone(), head.clone());
     let chunked = Distill { student: whole.student.clone(), ..distill };
     let mut params = Params::default();
-    let id = params.push(Param { name: "head".into(), value: head, decay: true, trainable: true });
+    let id = params.push(Param { name: "head".into(), value: head, decay: true, trainable: true, rate: 1.0 });
     type Loss<'l> = &'l dyn Fn(&Tape<'static>, &Var, &Var) -> Var;
     let losses: [Loss; 3] = [
         &|tape, h, w| cross_entropy(tape, h, w, &targets).unwrap(),

@@ -33,7 +33,7 @@ fn an_expert_without_rows_has_a_gradient_of_exactly_zero_and_keeps_what_was_accu
         let rows = offsets[groups.len()];
         let mut params = Params::default();
         let weight = wave(&[groups.len(), out, inner], 1.0);
-        let id = params.push(Param { name: "experts".into(), value: weight, decay: true, trainable: true });
+        let id = params.push(Param { name: "experts".into(), value: weight, decay: true, trainable: true, rate: 1.0 });
         let mut grads = Gradients::new(&params);
         let x = wave(&[rows, inner], 0.0);
         let mut first = Vec::new();

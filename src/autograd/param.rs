@@ -16,6 +16,8 @@ pub struct Param {
     pub decay: bool,
     /// A frozen parameter gets no gradient and no update.
     pub trainable: bool,
+    /// Multiplies the step's learning rate for this parameter alone; 1 for most.
+    pub rate: f32,
 }
 
 /// All parameters of a model, addressed one by one, so that each could live elsewhere or sharded.

@@ -43,5 +43,5 @@ fn params_of(config: &Config, mut value: impl FnMut(usize, &str, &[usize]) -> Te
 pub(crate) fn param(name: String, value: Tensor) -> Param {
     let decay = value.dims().len() >= 2 && !name.contains("conv1d");
     let trainable = !name.ends_with("e_score_correction_bias");
-    Param { name, value, decay, trainable }
+    Param { name, value, decay, trainable, rate: 1.0 }
 }

@@ -21,6 +21,10 @@ pub struct StepState {
     pub step: u64,
     pub learning_rate: f32,
     pub seed: u64,
+    /// B, sequences of the step.
+    pub sequences: usize,
+    /// How many of them come before this micro-batch.
+    pub first_sequence: usize,
 }
 
 /// A kind of training. The loop owns the optimizer, the job the parameters and the loss.
@@ -35,6 +39,11 @@ pub trait Job {
     /// After the update, before the next step.
     fn after_step(&mut self, _state: &StepState) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether the job has reached its end, asked after [`Job::after_step`]: no step follows, nor when it is resumed.
+    fn finished(&self) -> bool {
+        false
     }
 
     /// Adds the job's own numbers to the step's line in `metrics.jsonl`.

@@ -58,7 +58,7 @@ pub fn train(
     let folder = run.folder(name)?;
     let checkpoints = Checkpoints::new(&folder.join("checkpoints"), KEEP);
     let mut moments = Moments::new(job.params());
-    let mut at = Numbers { step: 0, updates: 0, tokens: 0 };
+    let mut at = Numbers { step: 0, updates: 0, tokens: 0, finished: false };
     if let Some(found) = checkpoints.latest()?.found {
         at = state::load(&found.path, job.params_mut(), &mut moments)?;
     }
@@ -67,17 +67,19 @@ pub fn train(
     let mut loader = Loader::new(source, LoaderConfig { seed, sequences, length, prefetch: PREFETCH }, at.step)?;
     let mut grads = Gradients::new(job.params());
     progress.start_at(at.step, at.tokens);
-    while at.step < options.steps {
+    while at.step < options.steps && !at.finished {
         let batch = loader.next()?;
         let mut line = step(job, &batch, options, at.step, &mut grads, &mut moments)?;
         at.step += 1;
         at.updates = moments.updates;
+        at.finished = job.finished();
         at.tokens += batch.tokens.len() as u64;
         line.insert("tokens".into(), at.tokens.into());
         let loss = line["loss"].as_f64().unwrap_or(f64::NAN);
         metrics.write(&line)?;
         progress.update(at.step, at.tokens, &format!("loss {loss:.4}"));
-        if at.step.is_multiple_of(options.checkpoint_every) || at.step == options.steps {
+        let last = at.finished || at.step == options.steps;
+        if last || at.step.is_multiple_of(options.checkpoint_every) {
             metrics.sync()?;
             check_finite(job.params(), at.step - 1)?;
             checkpoints.save(at.step, |dir: &Path| state::save(dir, job.params(), &moments, &at))?;
@@ -102,7 +104,8 @@ fn step(
     grads: &mut Gradients,
     moments: &mut Moments,
 ) -> Result<Map<String, Value>> {
-    let state = StepState { step, learning_rate: options.schedule.at(step), seed: options.seed };
+    let (learning_rate, seed, sequences) = (options.schedule.at(step), options.seed, batch.sequences);
+    let mut state = StepState { step, learning_rate, seed, sequences, first_sequence: 0 };
     let valid = batch.valid_tokens();
     if valid == 0 {
         let found = format!("no token to predict in {} sequences of {} tokens", batch.sequences, batch.length);
@@ -115,6 +118,7 @@ fn step(
         if share > 0.0 {
             loss += share * job.micro_batch(&part, share as f32, &state, grads)?;
         }
+        state.first_sequence += part.sequences;
     }
     let norm = (World.sum(f64::from(adamw::global_norm(grads.iter())).powi(2))).sqrt() as f32;
     for (what, value) in [("the loss", loss as f32), ("the gradient norm", norm)] {

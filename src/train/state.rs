@@ -22,6 +22,9 @@ pub struct Numbers {
     pub updates: u64,
     /// Tokens seen.
     pub tokens: u64,
+    /// Whether the job had reached its end by itself.
+    #[serde(default)]
+    pub finished: bool,
 }
 
 /// An f32 tensor as the safetensors crate wants it.

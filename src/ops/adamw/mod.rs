@@ -76,6 +76,7 @@ pub fn step(
     for (id, grad) in grads.iter() {
         let param = params.get_mut(id);
         if param.trainable {
+            let learning_rate = learning_rate * param.rate;
             let update = Update { learning_rate, scale, update: moments.updates, decay: param.decay };
             let (first, second) = (&mut moments.first[id.0], &mut moments.second[id.0]);
             adamw(&mut param.value, grad, first, second, &update, o);
