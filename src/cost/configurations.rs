@@ -19,7 +19,7 @@ pub struct Configurations {
 pub struct LayerConfigurations {
     /// The layer's own gates, as indices into the space's gates.
     pub gates: Vec<usize>,
-    /// [contexts][combinations]; `None` where the layer is removed.
+    /// `[contexts][combinations]`; `None` where the layer is removed.
     pub options: Vec<Vec<Option<Layer>>>,
 }
 
