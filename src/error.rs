@@ -36,8 +36,12 @@ pub enum Error {
     Contract { op: &'static str, argument: &'static str, found: String, expected: String },
 
     /// A number that must be finite is not, while a job runs: exit code 1.
-    #[error("{what} is {value} at step {step}; the last checkpoint is kept")]
+    #[error("{what} is {value} at step {step}: training has diverged; earlier checkpoints are kept")]
     Diverged { what: &'static str, value: f32, step: u64 },
+
+    /// More memory than the machine has: exit code 1.
+    #[error("{what}: needs at least {} GiB of memory, found {} GiB in this machine", needed >> 30, found >> 30)]
+    Memory { what: String, needed: u64, found: u64 },
 
     /// A limit that no architecture of the search space meets: exit code 2.
     #[error(
@@ -79,6 +83,14 @@ impl Error {
         }
     }
 
+    /// Names the file that a fault in the usage was read from.
+    pub fn within(self, file: &Path) -> Error {
+        match self {
+            Error::Usage(text) => Error::Usage(format!("{}: {text}", file.display())),
+            other => other,
+        }
+    }
+
     pub fn contract(
         op: &'static str,
         argument: &'static str,
@@ -92,7 +104,11 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Input { .. } | Error::Usage(_) | Error::Unreachable { .. } => 2,
-            Error::Io { .. } | Error::Contract { .. } | Error::Diverged { .. } | Error::Locked { .. } => 1,
+            Error::Io { .. }
+            | Error::Contract { .. }
+            | Error::Diverged { .. }
+            | Error::Memory { .. }
+            | Error::Locked { .. } => 1,
         }
     }
 }

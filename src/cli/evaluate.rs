@@ -8,6 +8,7 @@ use crate::stages::evaluate::{Evaluation, evaluate_records, evaluate_tasks};
 
 /// Loss, perplexity and exact match of a model: on the built-in tasks, or on your own records.
 #[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// A model's folder.
     model: PathBuf,
@@ -21,7 +22,7 @@ pub struct Args {
     #[arg(long, value_name = "RECIPE", conflicts_with = "data")]
     tasks: Option<PathBuf>,
     /// Built-in tasks: held-out examples of each.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     examples: u32,
     /// Built-in tasks: seed of the held-out examples.
     #[arg(long, default_value_t = 0)]
@@ -40,7 +41,11 @@ pub fn run(args: Args) -> Result<()> {
                 Some(recipe) => crate::stages::pretrain::tasks_of(recipe)?,
                 None => TasksConfig::default(),
             };
-            evaluate_tasks(&lm, &config, args.seed, args.examples as usize)?
+            let evaluation = evaluate_tasks(&lm, &config, args.seed, args.examples as usize);
+            match &args.tasks {
+                Some(recipe) => evaluation.map_err(|error| error.within(recipe))?,
+                None => evaluation?,
+            }
         }
     };
     if args.json { output::json(&evaluation) } else { output::line(&table(&evaluation)) }

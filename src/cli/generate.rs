@@ -11,6 +11,7 @@ use crate::{Error, Result};
 
 /// Continue prompts with a model.
 #[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// A model's folder.
     model: PathBuf,
@@ -56,6 +57,9 @@ struct Continuation {
 }
 
 pub fn run(args: Args) -> Result<()> {
+    if args.prefill_chunk == 0 {
+        return Err(Error::Usage("--prefill-chunk 0: expected at least 1".into()));
+    }
     let lm = crate::model::load(&args.model, MtpChoice::Drop)?.lm;
     let tokenizer = Tokenizer::of_model(&args.model, args.tokenizer.as_deref())?;
     let mut prompts = args.prompt.clone();
@@ -65,6 +69,10 @@ pub fn run(args: Args) -> Result<()> {
     }
     let ids: Vec<Vec<u32>> =
         prompts.iter().map(|prompt| encode(&tokenizer, prompt, lm.config.vocab_size)).collect::<Result<_>>()?;
+    let vocab = lm.config.vocab_size;
+    if let Some(id) = args.stop.iter().find(|id| **id as usize >= vocab) {
+        return Err(Error::Usage(format!("--stop {id}: expected an id below the model's vocabulary of {vocab}")));
+    }
     let mut stop = lm.config.eos_token_ids.clone();
     stop.extend(&args.stop);
     let options = GenerateOptions {
@@ -80,7 +88,10 @@ pub fn run(args: Args) -> Result<()> {
     let seconds = started.elapsed().as_secs_f64();
     let mut continuations = Vec::with_capacity(prompts.len());
     for (prompt, generation) in prompts.into_iter().zip(generations) {
-        let text = tokenizer.decode(&generation.tokens)?;
+        // A model's vocabulary is often padded beyond its tokenizer's; such ids have no text.
+        let known: Vec<u32> =
+            generation.tokens.iter().copied().filter(|id| (*id as usize) < tokenizer.vocab_size()).collect();
+        let text = tokenizer.decode(&known)?;
         continuations.push(Continuation { prompt, text, tokens: generation.tokens, stopped: generation.stopped });
     }
     if args.json {
@@ -90,7 +101,7 @@ pub fn run(args: Args) -> Result<()> {
         output::line(&format!("{}{}", c.prompt, c.text))?;
     }
     let tokens: usize = continuations.iter().map(|c| c.tokens.len()).sum();
-    eprintln!("{tokens} tokens in {seconds:.2} s");
+    output::note(&format!("{tokens} tokens in {seconds:.2} s"));
     Ok(())
 }
 

@@ -7,12 +7,16 @@ mod output;
 mod pretrain;
 mod tokenize;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::device::{Device, with_threads};
 use crate::{Error, Result};
+
+/// More than any machine has cores for; starting millions would only hang.
+const MOST_THREADS: usize = 1024;
 
 /// Shrinks hybrid Mamba-2 / mixture-of-experts / attention language models to fit a measured deployment.
 #[derive(Parser)]
@@ -40,17 +44,26 @@ enum Command {
 /// Runs the program: exit code 0 on success, 2 where the user's input is at fault, 1 where the work failed.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
-        eprintln!("internal error, a bug in autocompress: {info}");
+        output::note(&format!("internal error, a bug in autocompress: {info}"));
     }));
     let cli = Cli::parse();
+    show_warnings();
     match std::panic::catch_unwind(|| run(cli)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
-            eprintln!("error: {error}");
+            output::note(&format!("error: {error}"));
             ExitCode::from(error.exit_code())
         }
         Err(_) => ExitCode::from(101),
     }
+}
+
+/// Warnings of all modules, such as a checkpoint that is passed over, on standard error.
+fn show_warnings() {
+    let layer = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    // Its own failures to write would be panics where standard error is closed.
+    let layer = layer.with_max_level(tracing::Level::WARN).without_time().with_target(false).log_internal_errors(false);
+    layer.init();
 }
 
 fn run(cli: Cli) -> Result<()> {
@@ -63,7 +76,9 @@ fn run(cli: Cli) -> Result<()> {
         Command::Tokenize(args) => tokenize::run(args),
     };
     match cli.threads {
-        Some(0) => Err(Error::Usage("--threads 0: expected at least 1".into())),
+        Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {
+            Err(Error::Usage(format!("--threads {threads}: expected 1 to {MOST_THREADS}")))
+        }
         Some(threads) => with_threads(threads, command)?,
         None => command(),
     }

@@ -13,6 +13,11 @@ pub fn line(text: &str) -> Result<()> {
     }
 }
 
+/// Writes a line to standard error. Where that is closed (`2>&1 | head`) nobody reads it, and the work goes on.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Writes a value as indented JSON.
 pub fn json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Error::io("standard output", "write")(e.into()))?;

@@ -7,6 +7,7 @@ use crate::data::{BuildOptions, Tokenizer, build_shards};
 
 /// Turn text or JSONL files into token shards for training.
 #[derive(clap::Args)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// Text files, or JSONL files with {"text"} on every line.
     #[arg(required = true)]
@@ -21,8 +22,8 @@ pub struct Args {
     #[arg(long)]
     blank_line: bool,
     /// Tokens after which a new shard begins.
-    #[arg(long, default_value_t = 1 << 27)]
-    tokens_per_shard: usize,
+    #[arg(long, default_value_t = 1 << 27, value_parser = clap::value_parser!(u64).range(1..))]
+    tokens_per_shard: u64,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -35,7 +36,8 @@ pub fn run(args: Args) -> Result<()> {
         Ok(documents) => documents.into_iter().map(Ok).collect(),
         Err(error) => vec![Err(error)],
     });
-    let options = BuildOptions { vocab_size: tokenizer.vocab_size(), tokens_per_shard: args.tokens_per_shard };
+    let tokens_per_shard = usize::try_from(args.tokens_per_shard).unwrap_or(usize::MAX);
+    let options = BuildOptions { vocab_size: tokenizer.vocab_size(), tokens_per_shard };
     let built = build_shards(texts, &tokenizer, &args.out, options)?;
     if args.json {
         return output::json(&serde_json::json!({

@@ -1,8 +1,28 @@
 //! What an architecture costs on a deployment.
 //!
-//! Every resource with a limit (latency, memory, serving time) is a [`Resource`]: tables over gates, filled by measurement,
-//! from which the hard cost of an architecture, the exact expectation over soft choices and the repair all read.
+//! A [`Contract`] says where a model is served and what it may cost. [`profile()`] measures a [`Plan`] of short models on the
+//! serving engine and gives a [`Table`]; a [`CostModel`] turns that into resources. Every resource with a limit (latency,
+//! memory, serving time) is a [`Resource`]: tables over gates, from which the hard cost of an architecture, the exact
+//! expectation over soft choices and the repair all read. [`measure()`] measures real models, [`validate()`] compares.
 
+mod configurations;
+mod contract;
+mod dummy;
+mod measure;
+mod model;
+mod plan;
+mod profile;
 mod resource;
+mod table;
+mod validate;
 
+pub use configurations::{Configurations, LayerConfigurations};
+pub use contract::{Contract, Device, Engine, Limits, Precision};
+pub use dummy::Dummy;
+pub use measure::{Measurement, measure, weight_bytes};
+pub use model::{CostModel, PartPrediction, Prediction};
+pub use plan::{Plan, Run};
+pub use profile::{ProfileOptions, profile};
 pub use resource::{LayerTerm, Resource};
+pub use table::{Cost, Key, MODEL, Measure, REST, Table, part_name, quantile};
+pub use validate::{Errors, Validation, compare, validate};

@@ -5,7 +5,7 @@
 pub struct LayerTerm {
     /// The layer's own gates, as indices into the search space's gates. None for a layer without a choice.
     pub gates: Vec<usize>,
-    /// [contexts][combinations]: combinations row by row, the last gate fastest.
+    /// `[contexts][combinations]`: combinations row by row, the last gate fastest.
     pub values: Vec<Vec<f64>>,
 }
 
@@ -23,7 +23,7 @@ pub struct Resource {
     /// Candidates of every gate of the search space.
     pub candidates: Vec<usize>,
     pub global_gates: Vec<usize>,
-    /// [contexts].
+    /// `[contexts]`.
     pub constant: Vec<f64>,
     pub layers: Vec<LayerTerm>,
     pub widest: Vec<Vec<LayerTerm>>,
@@ -69,7 +69,7 @@ impl Resource {
         }
     }
 
-    /// The exact expected cost where each gate's candidate is drawn independently with probabilities `y` [gates][C], and its
+    /// The exact expected cost where each gate's candidate is drawn independently with probabilities `y` (`[gates][C]`), and its
     /// gradient with respect to every entry of `y`.
     pub fn expectation(&self, y: &[Vec<f64>]) -> (f64, Vec<Vec<f64>>) {
         let mut dy: Vec<Vec<f64>> = y.iter().map(|y| vec![0.0; y.len()]).collect();
@@ -155,7 +155,7 @@ mod tests {
             limit: 20.0,
             candidates: vec![2, 3, 3, 2, 2],
             global_gates: vec![0, 1],
-            constant: (0..6).map(|i| f64::from(i)).collect(),
+            constant: (0..6).map(f64::from).collect(),
             layers,
             widest,
         }

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::data::build::shards_in;
 use crate::data::pack::{Documents, PackedSource};
@@ -35,7 +36,7 @@ use crate::{Error, Result};
 /// paths = ["path/to/folder", "one.bin"]
 /// documents = "joined"
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "a run has one or two of these")]
 pub enum DataConfig {
@@ -71,6 +72,31 @@ pub struct ShardsConfig {
     pub paths: Vec<PathBuf>,
     #[serde(default)]
     pub documents: Boundaries,
+}
+
+/// By hand, so that a fault is told with its key: what serde makes of a tagged enum forgets where it is.
+impl<'de> Deserialize<'de> for DataConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut table = toml::Table::deserialize(deserializer)?;
+        let kind = table.remove("kind").ok_or_else(|| D::Error::missing_field("kind"))?;
+        let table = toml::Value::Table(table);
+        let read = match kind.as_str() {
+            Some("tasks") => TasksConfig::deserialize(table).map(Self::Tasks),
+            Some("text") => TextConfig::deserialize(table).map(Self::Text),
+            Some("shards") => ShardsConfig::deserialize(table).map(Self::Shards),
+            _ => {
+                return Err(D::Error::custom(format!(
+                    "`kind`: {kind}, expected one of \"tasks\", \"text\", \"shards\""
+                )));
+            }
+        };
+        read.map_err(|error| {
+            // The message, and on a second line "in `the.key`" where there is one.
+            let text = error.to_string();
+            let key = text.lines().nth(1).and_then(|line| line.strip_prefix("in "));
+            D::Error::custom(key.map_or(error.message().into(), |key| format!("{key}: {}", error.message())))
+        })
+    }
 }
 
 impl Default for DataConfig {
@@ -109,7 +135,7 @@ impl DataConfig {
     pub fn input_files(&self) -> Result<Vec<PathBuf>> {
         match self {
             Self::Tasks(_) => Ok(Vec::new()),
-            Self::Text(text) => Ok(text.paths.clone()),
+            Self::Text(text) => Ok(text.paths.iter().cloned().chain(Tokenizer::files(&text.tokenizer)).collect()),
             Self::Shards(shards) => shards.files(),
         }
     }

@@ -1,6 +1,6 @@
 //! Text to token ids and back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
@@ -32,6 +32,20 @@ impl Tokenizer {
             "bytes" => Ok(Self::Bytes),
             _ if Path::new(name).is_dir() => Self::from_dir(name),
             _ => Self::from_file(name),
+        }
+    }
+
+    /// The files that [`Tokenizer::open`] reads for `name`.
+    pub fn files(name: &str) -> Vec<PathBuf> {
+        let path = Path::new(name);
+        match name {
+            "bytes" => Vec::new(),
+            _ if path.is_dir() => ["tokenizer.json", "tokenizer_config.json"]
+                .into_iter()
+                .map(|file| path.join(file))
+                .filter(|path| path.exists())
+                .collect(),
+            _ => vec![path.to_path_buf()],
         }
     }
 

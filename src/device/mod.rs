@@ -4,6 +4,7 @@
 //! Results never depend on the number of threads: work is cut at places that depend on shapes alone ([`parallel`]).
 
 pub mod gemm;
+pub mod memory;
 pub mod parallel;
 pub mod pool;
 

@@ -156,8 +156,9 @@ impl<T: Pod> Clone for Buffer<T> {
     }
 }
 
-/// Eight classes per power of two: at most an eighth is wasted, and sizes that vary a little share a class.
-fn size_class(bytes: usize) -> usize {
+/// The bytes that a buffer of `bytes` takes. Eight classes per power of two: at most an eighth is wasted, and sizes that
+/// vary a little share a class.
+pub fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(ALIGN);
     let step = (bytes.next_power_of_two() / 16).max(ALIGN);
     bytes.next_multiple_of(step)

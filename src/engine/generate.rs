@@ -1,6 +1,6 @@
 use super::{Engine, Sampler};
-use crate::Result;
 use crate::model::Lm;
+use crate::{Error, Result};
 
 #[derive(Clone, Debug)]
 pub struct GenerateOptions {
@@ -36,7 +36,7 @@ pub fn generate(lm: &Lm, prompts: &[Vec<u32>], options: &GenerateOptions) -> Res
         return Ok(generations);
     }
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let mut engine = Engine::new(lm, prompts.len(), longest + options.max_tokens, options.prefill_chunk)?;
+    let mut engine = Engine::new(lm, prompts.len(), longest.saturating_add(options.max_tokens), options.prefill_chunk)?;
     let mut logits = engine.prefill(prompts)?;
     let mut active: Vec<usize> = (0..prompts.len()).collect();
     let vocab = lm.config.vocab_size;
@@ -44,6 +44,9 @@ pub fn generate(lm: &Lm, prompts: &[Vec<u32>], options: &GenerateOptions) -> Res
         let mut next = Vec::new();
         let mut going = Vec::new();
         for (row, sequence) in logits.f32().chunks_exact(vocab).zip(&active) {
+            if let Some(bad) = row.iter().find(|z| !z.is_finite()) {
+                return Err(Error::contract("generate", "logits", bad, "finite numbers: the weights are too large"));
+            }
             let generation = &mut generations[*sequence];
             let token = sampler.next(row, *sequence, generation.tokens.len());
             if options.stop.contains(&token) {

@@ -1,11 +1,14 @@
 //! Inference: caches, chunked prefill, batched decode, generation.
 
 mod generate;
+pub mod profile;
 mod sample;
 
 pub use generate::{GenerateOptions, Generation, generate};
 pub use sample::{Sampler, argmax};
 
+use crate::device::memory;
+use crate::model::config::{Config, Layer};
 use crate::model::{Cache, Lm};
 use crate::tensor::{Segments, Tensor};
 use crate::{Error, Result};
@@ -24,12 +27,18 @@ impl<'m> Engine<'m> {
         if prefill_chunk == 0 {
             return Err(Error::Usage("a prefill chunk of 0 tokens makes no progress; give at least 1".into()));
         }
+        memory::require("caches", cache_bytes(&lm.config, sequences, capacity))?;
         Ok(Engine { lm, cache: Cache::new(&lm.config, sequences, capacity), prefill_chunk })
     }
 
     /// Feeds each sequence its prompt, at most `prefill_chunk` tokens a pass; passes hold pieces of one or several prompts.
     /// Returns the logits [B, V] after each prompt's last token.
     pub fn prefill(&mut self, prompts: &[Vec<u32>]) -> Result<Tensor> {
+        self.prefill_watched(prompts, &mut |_| {})
+    }
+
+    /// [`Engine::prefill`], told to `passed` as [`Lm::forward_watched`] does, and once more (`None`) after the logits.
+    fn prefill_watched(&mut self, prompts: &[Vec<u32>], passed: &mut dyn FnMut(Option<usize>)) -> Result<Tensor> {
         if prompts.len() != self.cache.sequences || prompts.iter().any(Vec::is_empty) {
             let expected = format!("{} prompts of at least one token", self.cache.sequences);
             return Err(Error::contract(
@@ -50,7 +59,7 @@ impl<'m> Engine<'m> {
             }
             let segments = Segments::from_offsets(&offsets).unwrap_or_else(|| unreachable!("offsets rise from 0"));
             let sequences: Vec<usize> = pass.iter().map(|(sequence, _)| *sequence).collect();
-            let hidden = self.lm.forward_cached(&tokens, &segments, &mut self.cache, &sequences)?;
+            let hidden = self.lm.forward_watched(&tokens, &segments, &mut self.cache, &sequences, passed)?;
             for (i, (sequence, range)) in pass.iter().enumerate() {
                 if range.end == prompts[*sequence].len() {
                     let row = (offsets[i + 1] - 1) * d;
@@ -58,15 +67,41 @@ impl<'m> Engine<'m> {
                 }
             }
         }
-        self.lm.logits(&last)
+        let logits = self.lm.logits(&last)?;
+        passed(None);
+        Ok(logits)
     }
 
     /// One token for each of `sequences`: logits [S, V].
     pub fn decode(&mut self, tokens: &[u32], sequences: &[usize]) -> Result<Tensor> {
-        let segments = Segments::uniform(tokens.len(), 1);
-        let hidden = self.lm.forward_cached(tokens, &segments, &mut self.cache, sequences)?;
-        self.lm.logits(&hidden)
+        self.decode_watched(tokens, sequences, &mut |_| {})
     }
+
+    /// [`Engine::decode`], told to `passed` as [`Engine::prefill_watched`] does.
+    fn decode_watched(
+        &mut self,
+        tokens: &[u32],
+        sequences: &[usize],
+        passed: &mut dyn FnMut(Option<usize>),
+    ) -> Result<Tensor> {
+        let segments = Segments::uniform(tokens.len(), 1);
+        let hidden = self.lm.forward_watched(tokens, &segments, &mut self.cache, sequences, passed)?;
+        let logits = self.lm.logits(&hidden)?;
+        passed(None);
+        Ok(logits)
+    }
+}
+
+/// Bytes of [`Cache`]; `None` where they pass 64 bits.
+fn cache_bytes(config: &Config, sequences: usize, capacity: usize) -> Option<u64> {
+    let each = config.layers.iter().try_fold(0usize, |sum, layer| {
+        sum.checked_add(match layer {
+            Layer::Attention(a) => capacity.checked_mul(2 * a.kv_heads)?.checked_mul(a.head_dim)?,
+            Layer::Mamba(m) => m.inner().checked_mul(m.state)?.checked_add(m.conv_kernel * m.conv_channels())?,
+            Layer::Moe(_) | Layer::Mlp(_) => 0,
+        })
+    })?;
+    Some(each.checked_mul(sequences)?.checked_mul(4)? as u64)
 }
 
 /// Prompts cut into passes of at most `chunk` rows: (sequence, tokens) pieces in order.

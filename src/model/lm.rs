@@ -125,6 +125,19 @@ impl Lm {
         cache: &mut Cache,
         sequences: &[usize],
     ) -> Result<Tensor> {
+        self.forward_watched(tokens, segments, cache, sequences, &mut |_| {})
+    }
+
+    /// [`Lm::forward_cached`], which calls `passed` after the embedding (`None`), after each layer, and after the final
+    /// norm (`None`): for whoever measures layers apart.
+    pub fn forward_watched(
+        &self,
+        tokens: &[u32],
+        segments: &Segments,
+        cache: &mut Cache,
+        sequences: &[usize],
+        passed: &mut dyn FnMut(Option<usize>),
+    ) -> Result<Tensor> {
         self.check_rows(&Input::new(tokens, segments))?;
         if segments.count() != sequences.len() || sequences.iter().any(|s| *s >= cache.sequences) {
             let expected = format!("one below {} for each of {} segments", cache.sequences, segments.count());
@@ -134,10 +147,14 @@ impl Lm {
         let masks = LayerMasks::default();
         let ctx = Context { params: &self.params, segments, masks: &masks, sequences, probe: None };
         let mut h = embedding(&tape, tokens, &tape.param(&self.params, self.embeddings), None)?;
+        passed(None);
         for (i, layer) in cache.layers.iter_mut().enumerate() {
             h = self.block(&tape, i, &h, &ctx, Some(layer), None)?;
+            passed(Some(i));
         }
-        Ok(self.final_norm(&tape, &h, None)?.into_value())
+        let hidden = self.final_norm(&tape, &h, None)?.into_value();
+        passed(None);
+        Ok(hidden)
     }
 
     /// The hidden states [R, d] of a batch, every activation on the way shown to `probe`.

@@ -38,6 +38,16 @@ impl Metrics {
         self.file.write_all(&line).map_err(Error::io(&self.path, "write"))
     }
 
+    /// The numbers under `key` in the last lines that have it, at most `count`, in the file's order. They are read back
+    /// from the file, so that they are the same for the process that wrote them and for a later one.
+    pub fn last(&self, key: &str, count: usize) -> Result<Vec<f64>> {
+        let bytes = std::fs::read(&self.path).map_err(Error::io(&self.path, "read"))?;
+        let number = |line: &[u8]| serde_json::from_slice::<Value>(line).ok()?.get(key)?.as_f64();
+        let mut last: Vec<f64> = bytes.rsplit(|&byte| byte == b'\n').filter_map(number).take(count).collect();
+        last.reverse();
+        Ok(last)
+    }
+
     /// Waits until all lines are on the disk; do it before a checkpoint that says they are.
     pub fn sync(&mut self) -> Result<()> {
         self.file.sync_data().map_err(Error::io(&self.path, "sync"))

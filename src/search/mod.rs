@@ -2,7 +2,7 @@
 //! "Objective", "Extraction").
 //!
 //! [`Search`] is the training job: a [`Router`] gives every gate its logits, draws at the sharpness of [`Annealing`] mask the
-//! supernet, and the distillation loss with [`budget_penalty`] trains the router and the weights. [`repair`] turns the
+//! supernet, and the distillation loss with [`budget_penalty`] trains the router and the weights. [`repair()`] turns the
 //! gates' final probabilities into the most probable architecture within the limits.
 
 mod job;

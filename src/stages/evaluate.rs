@@ -128,16 +128,19 @@ fn share(right: usize, of: usize) -> f64 {
     right as f64 / of.max(1) as f64
 }
 
-fn evaluation(parts: Vec<Part>) -> Evaluation {
+fn evaluation(parts: Vec<Part>) -> Result<Evaluation> {
     let tokens: usize = parts.iter().map(|p| p.tokens).sum();
     let loss = parts.iter().map(|p| p.nats).sum::<f64>() / tokens.max(1) as f64;
     let accuracies: Vec<f64> = parts.iter().filter_map(|p| p.summary.accuracy).collect();
-    Evaluation {
+    if !loss.is_finite() {
+        return Err(Error::contract("evaluate", "loss", loss, "a finite number: the weights are too large"));
+    }
+    Ok(Evaluation {
         loss,
         perplexity: loss.exp(),
         mean_accuracy: (!accuracies.is_empty()).then(|| accuracies.iter().sum::<f64>() / accuracies.len() as f64),
         parts: parts.into_iter().map(|p| p.summary).collect(),
-    }
+    })
 }
 
 /// The built-in tasks' held-out examples, `per_task` of each.
@@ -160,7 +163,7 @@ pub fn evaluate_tasks(lm: &Lm, config: &TasksConfig, seed: u64, per_task: usize)
         let exact = scores.iter().filter(|s| s.exact).count();
         parts.push(part(name, &scores, Some(share(exact, scores.len())), None));
     }
-    Ok(evaluation(parts))
+    evaluation(parts)
 }
 
 /// A user's JSONL: `{"text"}` for loss alone, `{"prompt", "answer"}` for exact match, `{"prompt", "choices", "answer"}` for
@@ -212,7 +215,7 @@ pub fn evaluate_records(lm: &Lm, tokenizer: &Tokenizer, path: &Path) -> Result<E
     if parts.is_empty() {
         return Err(Error::input(path, "whole file", "no records", "at least one line of JSON"));
     }
-    Ok(evaluation(parts))
+    evaluation(parts)
 }
 
 /// A record as an item. Without a prompt, everything after the first token is predicted.

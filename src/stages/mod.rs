@@ -2,4 +2,6 @@
 
 pub mod evaluate;
 pub mod pretrain;
+pub mod profile;
+pub mod recipe_file;
 pub mod recover;

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::recipe_file;
 use crate::autograd::{Gradients, Params, Tape};
 use crate::data::{Batch, DataConfig, TasksConfig};
+use crate::device::memory;
 use crate::model::checkpoint::{DiskDtype, SaveOptions};
 use crate::model::{Config, Input, Lm};
 use crate::ops::adamw::AdamWOptions;
@@ -116,14 +118,22 @@ fn default_checkpoint() -> u64 {
     100
 }
 
+impl TrainRecipe {
+    /// Bytes that training needs at the least: weights, gradients and two moments in f32, a batch's tokens and targets,
+    /// and the hidden states between the layers for one micro-batch. `None` where they pass 64 bits.
+    fn least_memory(&self, config: &Config) -> Option<u64> {
+        let tokens = self.sequences.checked_mul(self.length)? as u64;
+        let width = (config.hidden_size as u64).checked_mul(config.layers.len() as u64)?.checked_mul(4)?;
+        let hidden = (tokens / self.micro_batches.max(1) as u64).checked_mul(width)?;
+        let state = config.parameters().total.checked_mul(16)?;
+        state.checked_add(hidden)?.checked_add(tokens.checked_mul(8)?)
+    }
+}
+
 impl Recipe {
     /// Reads and checks a recipe.
     pub fn from_file(path: &Path) -> Result<Recipe> {
-        let text = crate::files::read_text(path)?;
-        let mut recipe: Recipe = toml::from_str(&text).map_err(|e| {
-            let line = e.span().map_or(1, |span| text[..span.start].lines().count().max(1));
-            Error::input(path, format!("line {line}"), e.message(), "a pretrain recipe")
-        })?;
+        let mut recipe: Recipe = recipe_file::read(path, "a pretrain recipe")?;
         let folder = path.parent().unwrap_or(Path::new("."));
         recipe.model.config = folder.join(&recipe.model.config);
         recipe.data = recipe.data.relative_to(folder);
@@ -141,22 +151,39 @@ impl Recipe {
         if t.micro_batches == 0 || !t.sequences.is_multiple_of(t.micro_batches) {
             return fault("train.micro_batches", t.micro_batches.to_string(), &format!("a divisor of {}", t.sequences));
         }
+        if t.sequences.checked_mul(t.length).is_none() {
+            let found = format!("{} × {}", t.sequences, t.length);
+            return fault("train.sequences, length", found, "fewer than 2^64 tokens");
+        }
+        let (rate, norm) = (t.learning_rate, t.max_grad_norm);
+        let below_one = "at least 0, below 1";
         let rates = [
-            ("train.learning_rate", t.learning_rate, t.learning_rate > 0.0),
-            ("train.min_learning_rate", t.min_learning_rate, (0.0..=t.learning_rate).contains(&t.min_learning_rate)),
-            ("train.weight_decay", t.weight_decay, t.weight_decay >= 0.0),
-            ("train.beta1", t.beta1, (0.0..1.0).contains(&t.beta1)),
-            ("train.beta2", t.beta2, (0.0..1.0).contains(&t.beta2)),
-            ("train.max_grad_norm", t.max_grad_norm, t.max_grad_norm > 0.0),
-            ("train.balance_rate", t.balance_rate, t.balance_rate >= 0.0),
+            ("train.learning_rate", rate, rate > 0.0 && rate.is_finite(), "a finite number above 0"),
+            (
+                "train.min_learning_rate",
+                t.min_learning_rate,
+                (0.0..=rate).contains(&t.min_learning_rate),
+                "from 0 to train.learning_rate",
+            ),
+            (
+                "train.weight_decay",
+                t.weight_decay,
+                (0.0..f32::INFINITY).contains(&t.weight_decay),
+                "a finite number from 0",
+            ),
+            ("train.beta1", t.beta1, (0.0..1.0).contains(&t.beta1), below_one),
+            ("train.beta2", t.beta2, (0.0..1.0).contains(&t.beta2), below_one),
+            ("train.max_grad_norm", norm, norm > 0.0, "above 0"),
+            (
+                "train.balance_rate",
+                t.balance_rate,
+                (0.0..f32::INFINITY).contains(&t.balance_rate),
+                "a finite number from 0",
+            ),
         ];
-        for (key, found, fits) in rates {
-            if !fits || found.is_nan() {
-                return fault(
-                    key,
-                    found.to_string(),
-                    "rates above 0, betas below 1, the lowest rate at most the highest",
-                );
+        for (key, found, fits, expected) in rates {
+            if !fits {
+                return fault(key, found.to_string(), expected);
             }
         }
         if t.checkpoint_every == 0 {
@@ -199,7 +226,7 @@ pub fn tasks_of(recipe: &Path) -> Result<TasksConfig> {
 pub struct Trained {
     pub steps: u64,
     pub tokens: u64,
-    /// Mean loss of the last steps, at most 25, nats per valid token; null where the run was complete already.
+    /// Mean loss of the last steps, at most 25, nats per valid token.
     pub loss: f64,
     /// The model's folder.
     pub model: PathBuf,
@@ -209,11 +236,8 @@ pub struct Trained {
 pub fn pretrain(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Trained> {
     let recipe = Recipe::from_file(recipe_path)?;
     let initial = Pretrain::initial(&recipe)?;
-    let source = recipe.data.source(initial.config.vocab_size)?;
-    let mut inputs = vec![run::Input { name: "config".into(), digest: digest_file(&recipe.model.config)? }];
-    for path in recipe.data.input_files()? {
-        inputs.push(run::Input { name: path.display().to_string(), digest: digest_file(&path)? });
-    }
+    let source = recipe.data.source(initial.config.vocab_size).map_err(|error| error.within(recipe_path))?;
+    let inputs = inputs(recipe_path, &recipe)?;
     let run = RunDir::create_or_open(out, &crate::files::read_text(recipe_path)?, &inputs)?;
     let mut job = Pretrain::new(initial, &recipe.train);
     let mut progress = Progress::new("pretrain", recipe.train.steps, quiet);
@@ -221,6 +245,20 @@ pub fn pretrain(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Trained> 
     let model = out.join("model");
     crate::model::save(&model, &job.lm, |_| recipe.model.dtype.on_disk(), &SaveOptions::default())?;
     Ok(Trained { steps: summary.steps, tokens: summary.tokens, loss: summary.loss, model })
+}
+
+/// What the recipe reads, by the names it has there: they are the same wherever the command is given. A file that is
+/// listed twice is one input.
+fn inputs(recipe_path: &Path, recipe: &Recipe) -> Result<Vec<run::Input>> {
+    let folder = recipe_path.parent().unwrap_or(Path::new("."));
+    let mut inputs = vec![run::Input { name: "config".into(), digest: digest_file(&recipe.model.config)? }];
+    for path in recipe.data.input_files()? {
+        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        if inputs.iter().all(|input| input.name != name) {
+            inputs.push(run::Input { name, digest: digest_file(&path)? });
+        }
+    }
+    Ok(inputs)
 }
 
 /// Next-token training of one model.
@@ -240,6 +278,7 @@ impl Pretrain {
     /// The model of a recipe, at its initial weights.
     pub fn initial(recipe: &Recipe) -> Result<Lm> {
         let config = Config::from_file(&recipe.model.config)?;
+        memory::require("training", recipe.train.least_memory(&config))?;
         let params = crate::model::initialise(&config, recipe.model.seed)?;
         Lm::new(config, params)
     }

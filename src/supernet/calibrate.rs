@@ -25,7 +25,7 @@ pub struct Calibrator<'m> {
 
 /// A layer's sums.
 struct Sums {
-    /// [d]: Σ_b (mean_t |·|)² of the mixer's input.
+    /// `[d]`: Σ_b (mean_t |·|)² of the mixer's input.
     normed: Vec<f64>,
     /// Σ over tokens of 1 − cos.
     change: f64,
@@ -39,9 +39,9 @@ enum UnitSums {
     Moe {
         /// [E·F].
         routed: Vec<f64>,
-        /// [S].
+        /// `[S]`.
         shared: Vec<f64>,
-        /// [E]: Σ‖w·y‖ and the number of terms.
+        /// `[E]`: Σ‖w·y‖ and the number of terms.
         norms: Vec<f64>,
         hits: Vec<u64>,
     },

@@ -17,7 +17,7 @@ pub struct Importance {
     /// Sequences and tokens that were read.
     pub sequences: u64,
     pub tokens: u64,
-    /// [d], residual channels: summed over the norms of all layers.
+    /// `[d]`, residual channels: summed over the norms of all layers.
     pub hidden: Vec<f32>,
     pub layers: Vec<LayerImportance>,
 }
@@ -36,19 +36,19 @@ pub struct LayerImportance {
 pub enum Scores {
     Attention,
     Mamba {
-        /// [H].
+        /// `[H]`.
         heads: Vec<f32>,
     },
     Moe {
-        /// [E]; 0 for an expert that no token went to.
+        /// `[E]`; 0 for an expert that no token went to.
         experts: Vec<f32>,
-        /// [E][F].
+        /// `[E][F]`.
         routed: Vec<Vec<f32>>,
-        /// [S].
+        /// `[S]`.
         shared: Vec<f32>,
     },
     Mlp {
-        /// [F].
+        /// `[F]`.
         width: Vec<f32>,
     },
 }

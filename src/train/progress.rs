@@ -1,6 +1,6 @@
 //! Where a long job stands, on the terminal.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -54,7 +54,8 @@ impl Progress {
             }
             None if !self.silent && (self.printed.elapsed() >= QUIET || step >= self.steps) => {
                 self.printed = Instant::now();
-                eprintln!("step {step}/{}  {message}", self.steps);
+                // A closed standard error (`2>&1 | head`) must not end hours of work.
+                let _ = writeln!(std::io::stderr(), "step {step}/{}  {message}", self.steps);
             }
             None => {}
         }

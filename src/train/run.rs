@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::state::{self, Numbers};
 use super::{Job, Progress, Schedule, StepState, World};
-use crate::autograd::Gradients;
+use crate::autograd::{Gradients, Params};
 use crate::data::{Batch, Loader, LoaderConfig, Source};
 use crate::ops::adamw::{self, AdamWOptions, Moments};
 use crate::run::{Checkpoints, Metrics, RunDir};
@@ -40,7 +40,7 @@ pub struct Options {
 pub struct Summary {
     pub steps: u64,
     pub tokens: u64,
-    /// Mean loss of the last steps of this process, at most 25.
+    /// Mean loss of the run's last steps, at most 25; NaN where `metrics.jsonl` has none.
     pub loss: f64,
 }
 
@@ -66,7 +66,6 @@ pub fn train(
     let Options { seed, sequences, length, .. } = *options;
     let mut loader = Loader::new(source, LoaderConfig { seed, sequences, length, prefetch: PREFETCH }, at.step)?;
     let mut grads = Gradients::new(job.params());
-    let mut recent = Vec::new();
     progress.start_at(at.step, at.tokens);
     while at.step < options.steps && !at.finished {
         let batch = loader.next()?;
@@ -78,16 +77,22 @@ pub fn train(
         line.insert("tokens".into(), at.tokens.into());
         let loss = line["loss"].as_f64().unwrap_or(f64::NAN);
         metrics.write(&line)?;
-        recent.push(loss);
         progress.update(at.step, at.tokens, &format!("loss {loss:.4}"));
         let last = at.finished || at.step == options.steps;
         if last || at.step.is_multiple_of(options.checkpoint_every) {
             metrics.sync()?;
+            check_finite(job.params(), at.step - 1)?;
             checkpoints.save(at.step, |dir: &Path| state::save(dir, job.params(), &moments, &at))?;
         }
     }
-    let last = &recent[recent.len().saturating_sub(25)..];
+    let last = metrics.last("loss", 25)?;
     Ok(Summary { steps: at.step, tokens: at.tokens, loss: last.iter().sum::<f64>() / last.len() as f64 })
+}
+
+/// Weights that an update blew up must not replace the checkpoints before them.
+fn check_finite(params: &Params, step: u64) -> Result<()> {
+    let bad = params.iter().find_map(|(_, param)| param.value.f32().iter().find(|value| !value.is_finite()));
+    bad.map_or(Ok(()), |value| Err(Error::Diverged { what: "a weight", value: *value, step }))
 }
 
 /// One step: gradients of all micro-batches, clipping, update. Returns its line of metrics.
@@ -103,7 +108,8 @@ fn step(
     let mut state = StepState { step, learning_rate, seed, sequences, first_sequence: 0 };
     let valid = batch.valid_tokens();
     if valid == 0 {
-        return Err(Error::contract("train", "batch", "no valid target", "at least one in every step"));
+        let found = format!("no token to predict in {} sequences of {} tokens", batch.sequences, batch.length);
+        return Err(Error::Usage(format!("step {step}: found {found}, expected some: give a larger train.length")));
     }
     grads.clear();
     let mut loss = 0.0;

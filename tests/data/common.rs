@@ -24,7 +24,11 @@ pub fn solve(prompt: &str) -> String {
             let count = |symbol| body.matches(symbol).count();
             ('0'..='z').flat_map(|symbol| std::iter::repeat_n(symbol, count(symbol))).collect()
         }
-        "M" => format!("{:02}", body.split('+').map(|term| term.parse::<u32>().unwrap()).sum::<u32>() % 97),
+        "M" => {
+            let modulus = TasksConfig::default().modular_addition.modulus;
+            let sum: usize = body.split('+').map(|term| term.parse::<usize>().unwrap()).sum();
+            format!("{:0width$}", sum % modulus, width = (modulus - 1).to_string().len())
+        }
         "K" => {
             let (pairs, query) = body.split_once('?').unwrap();
             let value = |key| pairs[pairs.find(key).unwrap() + 1..].chars().next().unwrap();
@@ -45,7 +49,7 @@ pub fn solve(prompt: &str) -> String {
             let repeats = |period: &usize| (*period..shown.len()).all(|at| shown[at] == shown[at - period]);
             let period = (1..).find(repeats).unwrap();
             let mut all = shown.clone();
-            for at in shown.len()..shown.len() + 8 {
+            for at in shown.len()..shown.len() + TasksConfig::default().induction.continuation {
                 all.push(all[at - period]);
             }
             all[shown.len()..].iter().collect()

@@ -22,7 +22,7 @@ pub struct Difficulty {
 
 impl Default for Difficulty {
     fn default() -> Self {
-        Self { weight: 1.0, min_length: 8, max_length: 24, alphabet: 26 }
+        Self { weight: 1.0, min_length: 16, max_length: 56, alphabet: 26 }
     }
 }
 

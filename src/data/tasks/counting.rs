@@ -23,7 +23,7 @@ pub struct Difficulty {
 
 impl Default for Difficulty {
     fn default() -> Self {
-        Self { weight: 1.0, min_length: 8, max_length: 32, alphabet: 4 }
+        Self { weight: 1.45, min_length: 8, max_length: 32, alphabet: 4 }
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Difficulty {
 
 impl Default for Difficulty {
     fn default() -> Self {
-        Self { weight: 1.0, min_period: 4, max_period: 16, alphabet: 8, continuation: 8 }
+        Self { weight: 1.0, min_period: 8, max_period: 24, alphabet: 6, continuation: 12 }
     }
 }
 

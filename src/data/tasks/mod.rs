@@ -159,7 +159,7 @@ pub fn held_out(config: &TasksConfig, seed: u64, n_per_task: usize) -> Result<Ve
     let mut sets = Vec::new();
     for task in config.active() {
         let mut seen = std::collections::HashSet::new();
-        let mut examples = Vec::with_capacity(n_per_task);
+        let mut examples = Vec::new();
         // In a space of n prompts, all are seen after about n·ln n draws; a larger space rarely repeats one.
         let draws = n_per_task.saturating_mul(16).saturating_add(64) as u64;
         for index in 0..draws {

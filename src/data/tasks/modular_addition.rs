@@ -20,7 +20,7 @@ pub struct Difficulty {
 
 impl Default for Difficulty {
     fn default() -> Self {
-        Self { weight: 1.0, modulus: 97, terms: 2 }
+        Self { weight: 1.1, modulus: 101, terms: 2 }
     }
 }
 

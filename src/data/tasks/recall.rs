@@ -26,7 +26,7 @@ pub struct Difficulty {
 
 impl Default for Difficulty {
     fn default() -> Self {
-        Self { weight: 1.0, min_pairs: 4, max_pairs: 12, keys: 26, values: 10, queries: 2 }
+        Self { weight: 1.0, min_pairs: 6, max_pairs: 20, keys: 26, values: 2, queries: 1 }
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Difficulty {
 
 impl Default for Difficulty {
     fn default() -> Self {
-        Self { weight: 1.0, min_length: 4, max_length: 12, alphabet: 10 }
+        Self { weight: 1.0, min_length: 10, max_length: 24, alphabet: 36 }
     }
 }
 

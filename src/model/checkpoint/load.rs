@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::claim::{Offer, canonical, claim};
 use super::header::{Entry, MappedFile};
 use super::{Checkpoint, DiskDtype, RawTensor};
+use crate::device::memory;
 use crate::model::config::{Config, TensorSpec};
 use crate::{Error, Result};
 
@@ -132,6 +133,8 @@ impl Checkpoint {
 
     fn convert(&self, specs: &[TensorSpec], sources: &[Source]) -> Result<Vec<LoadedTensor>> {
         let claims = claim(&self.dir, specs, &offers(sources))?;
+        let bytes = specs.iter().try_fold(0u64, |sum, spec| sum.checked_add(4 * spec.elements() as u64));
+        memory::require(&format!("{}: its weights in f32", self.dir.display()), bytes)?;
         let converted: Vec<Result<LoadedTensor>> = specs
             .par_iter()
             .enumerate()

@@ -46,7 +46,8 @@ impl<'g> Grads<'g> {
             let free = dt[at] > limit.0 && dt[at] < limit.1;
             let slope = if free { sigmoid(raw[at] + bias[h]) } else { 0.0 };
             draw[at] = fma(dexponent[at], rates[h], ddt[at]) * slope;
-            da_log[h] += f64::from(dexponent[at] * dt[at] * rates[h]);
+            // The exponent of a step without bounds is −∞, and its gradient 0: their product must be 0.
+            da_log[h] += f64::from(dexponent[at]) * f64::from((dt[at] * rates[h]).max(f32::MIN));
             dbias[h] += f64::from(draw[at]);
         }
         let narrow = |sums: Vec<f64>| sums.into_iter().map(|x| x as f32).collect();

@@ -36,7 +36,7 @@ pub struct Repair {
     pub gap: f64,
 }
 
-/// The architecture that maximises Σ over gates of `log_probabilities` (per gate `[C]`), subject to every ρ ≤ 1 and, if any
+/// The architecture that maximises Σ over gates of `log_probabilities` (`[gates][C]`), subject to every ρ ≤ 1 and, if any
 /// architecture can, max ρ ≥ 1 − `delta`. Where F = 0 the E gate keeps its leading candidate: it changes nothing.
 ///
 /// # Errors

@@ -1,0 +1,55 @@
+//! TOML files of a user: what is wrong with one is said with its line and key.
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::{Error, Result, files};
+
+/// Reads the TOML file `path`; `whole` says what it should be, for faults that have no better word for it.
+///
+/// # Errors
+/// [`Error::Io`] where it cannot be read, [`Error::Input`] where it is not UTF-8, no TOML, or lacks a key, has an unknown
+/// one (the known ones are named) or one of another type.
+pub fn read<T: DeserializeOwned>(path: &Path, whole: &str) -> Result<T> {
+    let text = files::read_text(path)?;
+    toml::from_str(&text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start);
+        fault(path, &text, start, error.message(), whole)
+    })
+}
+
+/// The fault that the parser tells in `message` of the place `start`.
+fn fault(path: &Path, text: &str, start: usize, message: &str, whole: &str) -> Error {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let line = text.get(..start).unwrap_or_default().matches('\n').count();
+    // The place of a fault inside a tagged table is the table's beginning, and the message has the key.
+    let line = quoted(message).and_then(|key| line_of_key(&lines, line, key)).unwrap_or(line);
+    let at = match lines.get(line) {
+        Some(content) if !content.is_empty() => format!("line {}, `{}`", line + 1, brief(content)),
+        _ => format!("line {}", line + 1),
+    };
+    let message = message.trim_end().replace('\n', ", ");
+    let (found, expected) = message.split_once(", expected ").unwrap_or((&message, whole));
+    Error::input(path, at, found, expected)
+}
+
+/// The first word in backticks, up to its first dot.
+fn quoted(message: &str) -> Option<&str> {
+    message.split('`').nth(1)?.split('.').next()
+}
+
+/// The line that sets `key` in the table whose header is at `header`.
+fn line_of_key(lines: &[&str], header: usize, key: &str) -> Option<usize> {
+    lines.get(header).filter(|line| line.starts_with('['))?;
+    let table = lines.iter().enumerate().skip(header + 1).take_while(|(_, line)| !line.starts_with('['));
+    let sets = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(['=', '.']));
+    table.into_iter().find(|(_, line)| sets(line)).map(|(number, _)| number)
+}
+
+fn brief(line: &str) -> String {
+    match line.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
