@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::config::{Attention, Config, Layer, Mamba};
 use crate::tensor::Tensor;
+use crate::{Error, Result};
 
 /// Keys and values of the sequences of a batch, each in its own run of rows.
 #[derive(Clone, Debug)]
@@ -37,13 +38,13 @@ impl AttentionCache {
         values: &Tensor,
         segments: &crate::tensor::Segments,
         sequences: &[usize],
-    ) -> crate::Result<Vec<Range<usize>>> {
+    ) -> Result<Vec<Range<usize>>> {
         let width = keys.shape().last();
         for (rows, sequence) in segments.iter().zip(sequences) {
             let filled = self.lengths[*sequence];
             if filled + rows.len() > self.capacity {
                 let found = format!("{} tokens", filled + rows.len());
-                return Err(crate::Error::contract("cache", "sequence", found, format!("at most {}", self.capacity)));
+                return Err(Error::contract("cache", "sequence", found, format!("at most {}", self.capacity)));
             }
             let first = (sequence * self.capacity + filled) * width;
             let (from, to) = (rows.start * width..rows.end * width, first..first + rows.len() * width);
@@ -79,6 +80,16 @@ pub enum LayerCache {
     Mamba(MambaCache),
     /// Feed-forward layers keep nothing.
     Nothing,
+}
+
+impl LayerCache {
+    /// For a layer that keeps nothing: refuses the cache of one that does. `op` names the layer's kind.
+    pub fn refuse(op: &'static str, cache: Option<&mut LayerCache>) -> Result<()> {
+        match cache {
+            None | Some(LayerCache::Nothing) => Ok(()),
+            Some(_) => Err(Error::contract(op, "cache", "another layer's", "none")),
+        }
+    }
 }
 
 /// The caches of a batch of sequences, layer by layer.

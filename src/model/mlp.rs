@@ -3,10 +3,10 @@
 use super::block::{Context, Mixer, Names};
 use super::cache::LayerCache;
 use super::probe::Reading;
+use crate::Result;
 use crate::autograd::{Mask, ParamId, Tape, Var};
 use crate::ops::linear::linear;
 use crate::ops::relu2::relu2;
-use crate::{Error, Result};
 
 pub struct MlpMixer {
     up: ParamId,
@@ -37,9 +37,7 @@ impl Mixer for MlpMixer {
         cache: Option<&mut LayerCache>,
         _: Option<&mut Vec<u32>>,
     ) -> Result<Var> {
-        if matches!(cache, Some(LayerCache::Attention(_) | LayerCache::Mamba(_))) {
-            return Err(Error::contract("mlp", "cache", "another layer's", "none"));
-        }
+        LayerCache::refuse("mlp", cache)?;
         self.apply(tape, x, ctx, ctx.masks.shared.as_ref())
     }
 }

@@ -6,6 +6,7 @@ use super::config::Moe;
 use super::masks::ExpertMasking;
 use super::mlp::MlpMixer;
 use super::probe::Reading;
+use crate::Result;
 use crate::autograd::{ParamId, Tape, Var};
 use crate::ops::grouped_gemm::grouped_gemm;
 use crate::ops::linear::linear;
@@ -14,7 +15,6 @@ use crate::ops::moe_permute::{Dispatch, moe_permute};
 use crate::ops::moe_route::{RouteOptions, moe_route};
 use crate::ops::relu2::relu2;
 use crate::ops::residual_add::residual_add;
-use crate::{Error, Result};
 
 pub struct MoeMixer {
     experts: usize,
@@ -99,9 +99,7 @@ impl Mixer for MoeMixer {
         cache: Option<&mut LayerCache>,
         loads: Option<&mut Vec<u32>>,
     ) -> Result<Var> {
-        if matches!(cache, Some(LayerCache::Attention(_) | LayerCache::Mamba(_))) {
-            return Err(Error::contract("moe", "cache", "another layer's", "none"));
-        }
+        LayerCache::refuse("moe", cache)?;
         let routed = self.routed(tape, x, ctx, loads)?;
         match &self.shared {
             Some(shared) => {

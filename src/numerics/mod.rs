@@ -3,5 +3,5 @@
 pub mod elementary;
 pub mod philox;
 
-pub use elementary::{exp, fma, sigmoid, silu, silu_grad, softplus};
+pub use elementary::{exp, exp_to_88, fma, sigmoid, silu, silu_grad, softplus};
 pub use philox::Philox;

@@ -56,7 +56,7 @@ impl SearchState {
         let least = self.gates.iter().map(GateState::leading).fold(1.0, f64::min);
         let rho = &mut self.rho.iter().map(|(name, mean, hard)| (name.clone(), json!({ "mean": mean, "hard": hard })));
         let norms = &mut self.norms.iter().map(|norms| {
-            (axis_name(norms.axis).to_owned(), json!({ "distillation": norms.distillation, "budget": norms.budget }))
+            (norms.axis.name().to_owned(), json!({ "distillation": norms.distillation, "budget": norms.budget }))
         });
         let gates = &mut self
             .gates
@@ -86,16 +86,4 @@ pub fn axis_norms(space: &SearchSpace, distillation: &[Vec<f64>], budget: &[Vec<
     (axes.into_iter())
         .map(|axis| AxisNorms { axis, distillation: norm(distillation, axis), budget: norm(budget, axis) })
         .collect()
-}
-
-/// The key of an axis: its gates' names without the layer.
-fn axis_name(axis: Axis) -> &'static str {
-    match axis {
-        Axis::Hidden => "hidden_size",
-        Axis::Heads => "mamba.heads",
-        Axis::KeepMamba => "keep",
-        Axis::Experts => "experts",
-        Axis::Routed => "intermediate",
-        Axis::Shared => "shared_intermediate",
-    }
 }

@@ -22,6 +22,20 @@ pub enum Axis {
     Shared,
 }
 
+impl Axis {
+    /// What gates of the axis are called, without the layer: the keys of a space file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Axis::Hidden => "hidden_size",
+            Axis::Heads => "mamba.heads",
+            Axis::KeepMamba => "keep",
+            Axis::Experts => "experts",
+            Axis::Routed => "intermediate",
+            Axis::Shared => "shared_intermediate",
+        }
+    }
+}
+
 /// One choice among candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gate {
@@ -205,14 +219,7 @@ impl Builder<'_> {
 
 /// A gate, unless there is nothing to choose.
 fn gate(axis: Axis, layer: Option<usize>, candidates: Vec<usize>) -> Vec<Gate> {
-    let leaf = match axis {
-        Axis::Hidden => "hidden_size",
-        Axis::Heads => "mamba.heads",
-        Axis::KeepMamba => "keep",
-        Axis::Experts => "experts",
-        Axis::Routed => "intermediate",
-        Axis::Shared => "shared_intermediate",
-    };
+    let leaf = axis.name();
     let name = layer.map_or_else(|| leaf.to_owned(), |i| format!("layers.{i}.{leaf}"));
     if candidates.len() < 2 { Vec::new() } else { vec![Gate { axis, layer, candidates, name }] }
 }

@@ -120,7 +120,7 @@ fn step(
         }
         state.first_sequence += part.sequences;
     }
-    let norm = (World.sum(f64::from(adamw::global_norm(grads.iter())).powi(2))).sqrt() as f32;
+    let norm = World.sum(adamw::squared_norm(grads.iter())).sqrt() as f32;
     for (what, value) in [("the loss", loss as f32), ("the gradient norm", norm)] {
         if !value.is_finite() {
             return Err(Error::Diverged { what, value, step });

@@ -56,9 +56,14 @@ pub fn adamw(
     cpu::update(value.f32_mut(), grad.f32(), first.f32_mut(), second.f32_mut(), update, o);
 }
 
-/// √(Σ g²) over all gradients, summed in f64 in the parameters' order.
+/// Σ g² over all gradients, in f64 in the parameters' order.
+pub fn squared_norm<'g>(grads: impl Iterator<Item = (ParamId, &'g Tensor)>) -> f64 {
+    grads.map(|(_, grad)| cpu::squares(grad.f32())).sum()
+}
+
+/// The gradients' norm, √ of [`squared_norm`].
 pub fn global_norm<'g>(grads: impl Iterator<Item = (ParamId, &'g Tensor)>) -> f32 {
-    grads.map(|(_, grad)| cpu::squares(grad.f32())).sum::<f64>().sqrt() as f32
+    squared_norm(grads).sqrt() as f32
 }
 
 /// Clips to `max_norm` by scaling (∞: never), then updates every trainable parameter that has a gradient. `norm` is the

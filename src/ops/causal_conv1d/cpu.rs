@@ -95,19 +95,15 @@ impl Conv {
                     for (d, dy) in dpre.iter_mut().zip(&dy[row * c..]) {
                         *d = dy * silu_grad(*d);
                     }
-                    for (k, sum) in sums.chunks_exact_mut(c.max(1)).enumerate() {
-                        let Some(input) = (if k < kernel { self.input(x, segment, row, k) } else { Some(&[][..]) })
-                        else {
-                            continue;
-                        };
-                        if k == kernel {
-                            sum.iter_mut().zip(&*dpre).for_each(|(sum, d)| *sum += d);
-                        } else {
+                    let (weight, bias) = sums.split_at_mut(kernel * c);
+                    for (k, sum) in weight.chunks_exact_mut(c.max(1)).enumerate() {
+                        if let Some(input) = self.input(x, segment, row, k) {
                             for ((sum, d), x) in sum.iter_mut().zip(&*dpre).zip(input) {
                                 *sum = fma(*d, *x, *sum);
                             }
                         }
                     }
+                    bias.iter_mut().zip(&*dpre).for_each(|(sum, d)| *sum += d);
                 }
                 sums
             })

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use crate::device::gemm::{Mat, par_matmul};
 use crate::device::parallel::rows_per_task;
 use crate::device::pool::Buffer;
+use crate::numerics::exp_to_88;
 use crate::ops::cross_entropy::rows::{Gathered, gather, scale, scatter};
 use crate::ops::cross_entropy::softmax;
 use crate::tensor::Tensor;
@@ -142,8 +143,8 @@ impl Problem {
         let weight = f64::from(seed) / self.valid.len() as f64;
         self.accumulate(&mut statistics.to_vec(), weight, grads, |teacher, student, statistics| {
             let shifts = (statistics.teacher.0, statistics.student.0);
-            teacher.iter_mut().for_each(|t| *t = softmax::exp(*t - shifts.0));
-            student.iter_mut().for_each(|s| *s = softmax::exp(*s - shifts.1));
+            teacher.iter_mut().for_each(|t| *t = exp_to_88(*t - shifts.0));
+            student.iter_mut().for_each(|s| *s = exp_to_88(*s - shifts.1));
         });
     }
 

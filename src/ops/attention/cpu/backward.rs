@@ -6,7 +6,7 @@ use super::{Problem, TILE_KEYS, Tile, spans};
 use crate::device::gemm::{Mat, matmul};
 use crate::device::parallel::{dot, for_rows};
 use crate::device::pool::Buffer;
-use crate::ops::cross_entropy::softmax;
+use crate::numerics::exp_to_88;
 use crate::tensor::Tensor;
 
 /// Tasks that a backward pass is cut into at least, if it has as many tiles.
@@ -173,7 +173,7 @@ fn score_grads(scores: &mut [f32], grads: &mut [f32], seen: usize, lse: f32, row
     unseen.fill(0.0);
     unseen_grads.fill(0.0);
     for (p, g) in scores.iter_mut().zip(grads) {
-        *p = softmax::exp(*p - lse);
+        *p = exp_to_88(*p - lse);
         *g = *p * (*g - row_sum);
     }
 }

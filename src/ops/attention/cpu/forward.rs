@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::{Problem, TILE_KEYS, Tile, spans};
 use crate::device::gemm::{Mat, matmul};
 use crate::device::pool::Buffer;
+use crate::numerics::exp_to_88;
 use crate::ops::cross_entropy::softmax;
 
 /// Keys of one task where a segment has few queries (decoding): its long key range is then what is cut.
@@ -84,7 +85,7 @@ impl Partial {
         let (old, tile_max) = (self.max[row], softmax::max(scores));
         let new = if tile_max > old { tile_max } else { old };
         if new > old {
-            let kept = softmax::exp(old - new);
+            let kept = exp_to_88(old - new);
             self.max[row] = new;
             self.sum[row] *= kept;
             self.acc[row * d..][..d].iter_mut().for_each(|x| *x *= kept);
@@ -101,7 +102,7 @@ fn merge(problem: &Problem, parts: &[Partial], kv_head: usize, out: &mut [f32], 
         for (g, (out, lse)) in heads.enumerate() {
             let at = row * group + g;
             let max = parts.iter().fold(f32::NEG_INFINITY, |max, part| max.max(part.max[at]));
-            let weight = |part: &Partial| if part.max[at] == max { 1.0 } else { softmax::exp(part.max[at] - max) };
+            let weight = |part: &Partial| if part.max[at] == max { 1.0 } else { exp_to_88(part.max[at] - max) };
             let sum: f32 = parts.iter().map(|part| part.sum[at] * weight(part)).sum();
             if sum == 0.0 {
                 out.fill(0.0);
