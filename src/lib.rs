@@ -16,6 +16,7 @@
 //! | [`supernet`] | the search space, importance, sorting, masks, extraction |
 //! | [`cost`] | what an architecture costs on a deployment |
 //! | [`search`] | the search for an architecture within limits, and its repair |
+//! | [`report`] | what a compression did, as numbers, a page and a table |
 //! | [`stages`] | the jobs a user starts |
 //! | [`cli`] | argument parsing |
 //!
@@ -33,6 +34,7 @@ pub mod files;
 pub mod model;
 pub mod numerics;
 pub mod ops;
+pub mod report;
 pub mod run;
 pub mod search;
 pub mod stages;

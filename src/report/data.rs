@@ -1,0 +1,242 @@
+//! What a report says, as numbers. `report.json` is a [`Report`], and `report.html` draws the same one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::profile::Workload;
+
+/// A compression from its parent to the measured student.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Of the run: the recipe's file name without its ending.
+    pub name: String,
+    pub machine: Machine,
+    pub deployment: Deployment,
+    /// Whether the measured student is within every limit.
+    pub met: bool,
+    /// One for each limit of the contract.
+    pub limits: Vec<LimitResult>,
+    pub parent: ModelResult,
+    pub student: ModelResult,
+    pub quality: Quality,
+    pub search: SearchResult,
+    pub repair: RepairResult,
+    pub recovery: RecoveryResult,
+    pub cost_model: CostModelResult,
+    pub reproduce: Reproduce,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub processor: String,
+    /// That this process may use.
+    pub cores: usize,
+    pub memory_bytes: Option<u64>,
+    /// Operating system and architecture.
+    pub system: String,
+}
+
+/// Where and how the models were served.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Deployment {
+    pub device: String,
+    pub engine: String,
+    pub precision: String,
+    pub threads: usize,
+    pub workload: Workload,
+}
+
+/// A limit, what was predicted, and what was measured. All numbers are in `unit`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitResult {
+    /// "latency", "memory", "throughput".
+    pub resource: String,
+    /// "ms", "MiB", "tokens/s".
+    pub unit: String,
+    /// True where more is better: the limit is a least value.
+    pub at_least: bool,
+    /// What the measured student is held to. For a share of the parent's cost: of the parent as measured beside it.
+    pub limit: f64,
+    /// The share of the parent's cost that the contract asks for, where it asks for one.
+    pub share_of_parent: Option<f64>,
+    pub parent_predicted: f64,
+    pub parent_measured: f64,
+    pub student_predicted: f64,
+    pub student_measured: f64,
+    /// Between the quartiles of the student's repeats; 0 for memory.
+    pub student_iqr: f64,
+    pub met: bool,
+}
+
+/// One of the two models.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelResult {
+    pub folder: String,
+    pub parameters: u64,
+    pub active_parameters: u64,
+    pub hidden_size: usize,
+    /// One per layer of the parent.
+    pub layers: Vec<LayerResult>,
+    pub prefill_ms: f64,
+    pub decode_step_ms: f64,
+    pub request_ms: f64,
+    pub tokens_per_second: f64,
+    pub peak_mib: f64,
+    /// Of the whole process, so of all models that it holds.
+    pub resident_mib: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerResult {
+    /// "mamba", "moe", "attention", "mlp", "removed".
+    pub kind: String,
+    /// Sizes by their letters: H for Mamba and attention, E, F, S for MoE, S for an MLP.
+    pub sizes: BTreeMap<String, usize>,
+    pub parameters: u64,
+    /// Predicted, of a whole request.
+    pub request_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quality {
+    /// Per part (a task, a kind of record): empty where the data have no answers to score.
+    pub tasks: Vec<TaskResult>,
+    /// Mean accuracy over the parts; of the parent, the student as cut out, the recovered student.
+    pub mean: Option<TaskResult>,
+    /// KL from parent to student on the fixed held-out set, nats per token.
+    pub held_out_before_recovery: f64,
+    pub held_out_after_recovery: f64,
+    pub held_out_tokens: u64,
+}
+
+/// Shares from 0 to 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskResult {
+    pub name: String,
+    pub items: usize,
+    pub parent: f64,
+    /// As cut out of the parent, before recovery.
+    pub extracted: f64,
+    pub student: f64,
+}
+
+/// The search, step by step; every list over steps has the length of `steps`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchResult {
+    pub architectures: String,
+    pub gates: Vec<GateCurve>,
+    pub converged: bool,
+    pub tokens: u64,
+    pub draws: usize,
+    pub steps: Vec<u64>,
+    /// KL from parent to the masked supernet, nats per token.
+    pub distillation: Vec<f64>,
+    /// With its factor α.
+    pub penalty: Vec<f64>,
+    pub kappa: Vec<f64>,
+    pub tau: Vec<f64>,
+    /// By resource: expected cost / target, mean over draws.
+    pub rho: BTreeMap<String, Vec<f64>>,
+    /// By axis: norms of the gradients of its gates' logits.
+    pub distillation_norms: BTreeMap<String, Vec<f64>>,
+    pub budget_norms: BTreeMap<String, Vec<f64>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GateCurve {
+    /// `hidden_size`, `layers.3.experts`, …
+    pub name: String,
+    /// "hidden_size", "mamba.heads", "keep", "experts", "intermediate", "shared_intermediate".
+    pub axis: String,
+    pub layer: Option<usize>,
+    pub candidates: Vec<usize>,
+    /// `[steps][candidates]`: softmax(κ·z).
+    pub probabilities: Vec<Vec<f64>>,
+    /// The size in the student.
+    pub chosen: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RepairResult {
+    /// Cost / target of the gates' leading candidates, before the repair.
+    pub rho_before: BTreeMap<String, f64>,
+    pub rho_after: BTreeMap<String, f64>,
+    pub gates: usize,
+    /// Names of those whose size is not the leading candidate.
+    pub gates_changed: Vec<String>,
+    /// One for each time that the architecture was measured before recovery.
+    pub rounds: Vec<RoundResult>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundResult {
+    /// By resource, in the limit's unit: what the repair aimed at, predicted, measured, and what the limit was then.
+    pub target: BTreeMap<String, f64>,
+    pub predicted: BTreeMap<String, f64>,
+    pub measured: BTreeMap<String, f64>,
+    pub limit: BTreeMap<String, f64>,
+    pub met: bool,
+    pub gates_changed: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecoveryResult {
+    pub tokens: u64,
+    pub steps: Vec<u64>,
+    /// KL from parent to student of each step, nats per token.
+    pub loss: Vec<f64>,
+    /// Mean of the last steps, at most 25.
+    pub final_loss: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostModelResult {
+    /// Of the table that was measured.
+    pub rows: usize,
+    /// The margin kept from a limit: the 95th percentile of the held-out errors, by resource.
+    pub margin: BTreeMap<String, f64>,
+    /// Whole models, held out: the parent, random architectures, and the student.
+    pub points: Vec<CostPoint>,
+    /// By resource: median and worst of |predicted − measured| / measured over `points`.
+    pub median_error: BTreeMap<String, f64>,
+    pub worst_error: BTreeMap<String, f64>,
+    /// Rows of the table for the hidden sizes of parent and student.
+    pub table: Vec<CostRow>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostPoint {
+    /// "parent", "student", or the number of a random architecture.
+    pub name: String,
+    pub predicted_ms: f64,
+    pub measured_ms: f64,
+    pub predicted_mib: f64,
+    pub measured_mib: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostRow {
+    pub hidden_size: usize,
+    /// "mamba H16 P16 …", "moe E16 F64 …", "rest".
+    pub part: String,
+    pub prefill_ms: f64,
+    /// Of one step, mean over the workload's contexts.
+    pub decode_us: f64,
+    pub weights_bytes: f64,
+    pub cache_bytes: f64,
+    pub workspace_bytes: f64,
+}
+
+/// Everything needed to do it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reproduce {
+    pub version: String,
+    pub command: String,
+    /// The recipe file, word for word.
+    pub recipe: String,
+    /// Digests of what the recipe reads.
+    pub inputs: BTreeMap<String, String>,
+    /// Wall time of each stage in this run, where this process did it.
+    pub seconds: BTreeMap<String, f64>,
+}
