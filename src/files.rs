@@ -143,6 +143,18 @@ pub fn is_temporary(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with('.') && name.ends_with(".tmp"))
 }
 
+/// Writes a value as indented JSON, atomically.
+pub fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Error::io(path, "write")(error.into()))?;
+    write_atomic(path, |file| writeln!(file, "{text}"))
+}
+
+/// Reads a value from JSON; `whole` says what it should be.
+pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path, whole: &str) -> Result<T> {
+    serde_json::from_str(&read_text(path)?)
+        .map_err(|error| Error::input(path, format!("line {}", error.line()), error.to_string(), whole))
+}
+
 /// Reads a whole text file; text that is not UTF-8 is an input error.
 pub fn read_text(path: &Path) -> Result<String> {
     let bytes = fs::read(path).map_err(Error::io(path, "read"))?;

@@ -5,6 +5,7 @@
 //! | room | what it holds |
 //! |---|---|
 //! | [`files`] | files and folders that appear whole or not at all |
+//! | [`config_file`] | TOML files of a user |
 //! | [`numerics`] | fast elementary functions, counter-based random bits |
 //! | [`device`] | where memory comes from and which threads compute |
 //! | [`tensor`] | contiguous arrays with a dtype and a shape |
@@ -25,6 +26,7 @@
 
 pub mod autograd;
 pub mod cli;
+pub mod config_file;
 pub mod cost;
 pub mod data;
 pub mod device;

@@ -143,12 +143,20 @@ fn stages_are_complete_for_their_inputs_only() {
     let dir = tempfile::tempdir().unwrap();
     let run = open(dir.path()).unwrap();
     assert!(!run.is_complete("rank", "a").unwrap());
-    run.mark_complete("rank", "a").unwrap();
+    run.mark_complete("rank", "a", 1.5).unwrap();
     assert!(run.is_complete("rank", "a").unwrap());
     assert!(!run.is_complete("rank", "b").unwrap());
     assert!(!run.is_complete("search", "a").unwrap());
-    run.mark_complete("rank", "b").unwrap();
-    assert!(run.is_complete("rank", "b").unwrap());
+    run.mark_complete("rank", "b", 2.5).unwrap();
+    assert_eq!(run.seconds("rank").unwrap(), Some(2.5));
+    // What other inputs left must go before it can be begun from these.
+    assert!(!run.begin("rank", "c").unwrap() && run.is_complete("rank", "b").unwrap());
+    run.forget("rank").unwrap();
+    run.forget("rank").unwrap();
+    assert!(run.begin("rank", "c").unwrap() && !run.is_complete("rank", "c").unwrap());
+    // Begun from the same, it goes on.
+    assert!(run.begin("rank", "c").unwrap());
+    assert_eq!(run.seconds("rank").unwrap(), None);
     assert!(matches!(run.is_complete("../rank", "b"), Err(Error::Contract { .. })));
     fs::write(dir.path().join("stages/rank.json"), "{").unwrap();
     refused(run.is_complete("rank", "b"), &["rank.json"]);

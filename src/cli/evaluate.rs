@@ -1,17 +1,21 @@
 use std::path::PathBuf;
 
-use super::output;
+use super::{compress, output};
 use crate::Result;
 use crate::data::{TasksConfig, Tokenizer};
 use crate::model::checkpoint::MtpChoice;
+use crate::stages::compress::Stage;
 use crate::stages::evaluate::{Evaluation, evaluate_records, evaluate_tasks};
 
-/// Loss, perplexity and exact match of a model: on the built-in tasks, or on your own records.
+/// Loss, perplexity and exact match of a model: on the built-in tasks, or on your own records. With --out, a stage of a run.
 #[derive(clap::Args)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
-    /// A model's folder.
+    /// A model's folder; with --out, a recipe.
     model: PathBuf,
+    /// The run directory whose parent and students to score, as its recipe says.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["data", "tasks", "examples", "seed"])]
+    out: Option<PathBuf>,
     /// JSONL records: {"text"}, {"prompt", "answer"} or {"prompt", "choices", "answer": index}.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
@@ -33,6 +37,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
+    if let Some(out) = args.out {
+        return compress::stage(Stage::Evaluate, compress::StageArgs::new(args.model, out, args.json));
+    }
     let lm = crate::model::load(&args.model, MtpChoice::Drop)?.lm;
     let evaluation = match &args.data {
         Some(path) => evaluate_records(&lm, &Tokenizer::of_model(&args.model, args.tokenizer.as_deref())?, path)?,

@@ -1,8 +1,10 @@
 //! Argument parsing, one file per subcommand.
 
+mod compress;
 mod evaluate;
 mod generate;
 mod inspect;
+mod measure;
 mod output;
 mod pretrain;
 mod tokenize;
@@ -13,6 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::device::{Device, with_threads};
+use crate::stages::compress::Stage;
 use crate::{Error, Result};
 
 /// More than any machine has cores for; starting millions would only hang.
@@ -34,9 +37,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Quickstart(compress::QuickstartArgs),
+    Run(compress::RunArgs),
+    /// Stage of a run: order the parent's components by importance.
+    Rank(compress::StageArgs),
+    /// Stage of a run: measure the cost table of the search space on the deployment.
+    Profile(compress::StageArgs),
+    /// Stage of a run: search for an architecture within the limits.
+    Search(compress::StageArgs),
+    /// Stage of a run: cut the architecture out of the sorted parent, and measure it.
+    Extract(compress::StageArgs),
+    /// Stage of a run: recover the student by distillation.
+    Recover(compress::StageArgs),
+    Evaluate(evaluate::Args),
+    Measure(measure::Args),
+    /// Stage of a run: write report.html and report.json.
+    Report(compress::StageArgs),
+    Validate(compress::ValidateArgs),
     Inspect(inspect::Args),
     Pretrain(pretrain::Args),
-    Evaluate(evaluate::Args),
     Generate(generate::Args),
     Tokenize(tokenize::Args),
 }
@@ -69,6 +88,16 @@ fn show_warnings() {
 fn run(cli: Cli) -> Result<()> {
     let Device::Cpu = cli.device.parse()?;
     let command = || match cli.command {
+        Command::Quickstart(args) => compress::quickstart(args),
+        Command::Run(args) => compress::run(args),
+        Command::Rank(args) => compress::stage(Stage::Rank, args),
+        Command::Profile(args) => compress::stage(Stage::Profile, args),
+        Command::Search(args) => compress::stage(Stage::Search, args),
+        Command::Extract(args) => compress::stage(Stage::Extract, args),
+        Command::Recover(args) => compress::stage(Stage::Recover, args),
+        Command::Measure(args) => measure::run(args),
+        Command::Report(args) => compress::stage(Stage::Report, args),
+        Command::Validate(args) => compress::validate(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Pretrain(args) => pretrain::run(args),
         Command::Evaluate(args) => evaluate::run(args),

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::measure::Measurement;
 use crate::engine::profile::Workload;
-use crate::{Error, Result, files};
+use crate::{Error, Result, config_file, files};
 
 /// A contract file.
 ///
@@ -27,6 +28,9 @@ use crate::{Error, Result, files};
 /// memory_mib = 4             # at its peak
 /// throughput = 900           # generated tokens per second, at least
 /// ```
+///
+/// A limit may also be a share of what the parent takes, measured on the same machine: `latency_of_parent = 0.5`,
+/// `memory_of_parent = 0.5`, `throughput_of_parent = 2.0`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contract {
@@ -61,7 +65,7 @@ pub enum Precision {
     F32,
 }
 
-/// What must hold; each above 0.
+/// What must hold; each above 0, each quantity at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -71,6 +75,10 @@ pub struct Limits {
     pub memory_mib: Option<f64>,
     /// Generated tokens of the whole batch per second, at least.
     pub throughput: Option<f64>,
+    /// The same as shares of the parent's, as it is measured.
+    pub latency_of_parent: Option<f64>,
+    pub memory_of_parent: Option<f64>,
+    pub throughput_of_parent: Option<f64>,
 }
 
 /// More is a slip of the pen: sizes up to here cannot overflow.
@@ -90,13 +98,23 @@ impl Contract {
 
     /// Parses `text`; `file` is for error messages only.
     pub fn from_toml(file: &Path, text: &str) -> Result<Contract> {
-        let mut contract: Contract = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            Error::input(file, format!("line {line}"), error.message(), "a contract")
-        })?;
+        let mut contract: Contract = config_file::parse(file, text, "a contract")?;
         contract.file = file.to_path_buf();
         contract.check()?;
         Ok(contract)
+    }
+
+    /// The same contract with every share of the parent's cost as a number, the parent measured as `parent`.
+    pub fn resolve(&self, parent: &Measurement) -> Contract {
+        let of = |limit: Option<f64>, share: Option<f64>, cost: f64| limit.or(share.map(|share| share * cost));
+        let l = self.limits;
+        let limits = Limits {
+            latency_ms: of(l.latency_ms, l.latency_of_parent, 1e3 * parent.request.median),
+            memory_mib: of(l.memory_mib, l.memory_of_parent, parent.peak_bytes as f64 / (1 << 20) as f64),
+            throughput: of(l.throughput, l.throughput_of_parent, parent.throughput(self)),
+            ..Limits::default()
+        };
+        Contract { limits, ..self.clone() }
     }
 
     /// The most seconds a request may take for the throughput limit: generated tokens of the batch over the limit.
@@ -112,16 +130,27 @@ impl Contract {
         self.size("workload.input_tokens", w.input_tokens, 1, MOST_TOKENS)?;
         self.size("workload.output_tokens", w.output_tokens, 0, MOST_TOKENS)?;
         self.size("workload.prefill_chunk", w.prefill_chunk, 1, MOST_TOKENS)?;
-        let Limits { latency_ms, memory_mib, throughput } = self.limits;
-        let limits = [("latency_ms", latency_ms), ("memory_mib", memory_mib), ("throughput", throughput)];
-        for (key, limit) in limits {
-            if let Some(limit) = limit.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
-                return self.fault(&format!("limits.{key}"), limit, "a number above 0");
+        let l = &self.limits;
+        let limits = [
+            ("latency_ms", l.latency_ms, "latency_of_parent", l.latency_of_parent),
+            ("memory_mib", l.memory_mib, "memory_of_parent", l.memory_of_parent),
+            ("throughput", l.throughput, "throughput_of_parent", l.throughput_of_parent),
+        ];
+        for (key, limit, share_key, share) in limits {
+            for (key, limit) in [(key, limit), (share_key, share)] {
+                if let Some(limit) = limit.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
+                    return self.fault(&format!("limits.{key}"), limit, "a number above 0");
+                }
+            }
+            if limit.is_some() && share.is_some() {
+                return self.fault(&format!("limits.{key}"), format!("{share_key} beside it"), "one of the two");
             }
         }
-        if limits.iter().all(|(_, limit)| limit.is_none()) {
-            return self.fault("limits", "no limit", "at least one of latency_ms, memory_mib and throughput");
+        if limits.iter().all(|(_, limit, _, share)| limit.is_none() && share.is_none()) {
+            let expected = "at least one of latency_ms, memory_mib, throughput, or a share of the parent's";
+            return self.fault("limits", "no limit", expected);
         }
+        let throughput = l.throughput.or(l.throughput_of_parent);
         if throughput.is_some() && w.output_tokens == 0 {
             return self.fault("workload.output_tokens", 0, "at least 1 where throughput is limited");
         }

@@ -1,5 +1,7 @@
 //! The measured cost of real models under a contract.
 
+use serde::{Deserialize, Serialize};
+
 use super::contract::Contract;
 use super::table::Cost;
 use crate::device::{pool, with_threads};
@@ -8,7 +10,7 @@ use crate::model::Lm;
 use crate::{Error, Result};
 
 /// What serving a model took.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Seconds of a request: prefill and all decode steps.
     pub request: Cost,

@@ -99,7 +99,7 @@ impl fmt::Display for Key {
 }
 
 /// A row's number: seconds or bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     pub median: f64,
     /// Between the quartiles.

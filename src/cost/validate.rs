@@ -10,7 +10,7 @@ use crate::model::Lm;
 use crate::supernet::Choice;
 
 /// Relative errors |predicted − measured| / measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Errors {
     pub median: f64,
     /// The 95th percentile: a margin to keep from a limit.

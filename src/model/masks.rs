@@ -1,9 +1,12 @@
 //! The masks of a supernet, where the blocks apply them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::autograd::{Mask, Var};
 
 /// Where the mask of the expert axis acts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ExpertMasking {
     /// On the chosen experts' outputs: routing stays the parent's.
     #[default]

@@ -13,7 +13,7 @@ use crate::data::{Batch, IGNORE};
 use crate::model::{ExpertMasking, Input, Lm};
 use crate::ops::distill_loss::{DistillOptions, Head, TeacherHead, distill_loss};
 use crate::ops::gumbel_softmax::{gumbel_noise, gumbel_softmax};
-use crate::supernet::{Choice, SearchSpace};
+use crate::supernet::{Axis, Choice, SearchSpace};
 use crate::tensor::{Segments, Tensor};
 use crate::train::{Job, StepState};
 use crate::{Error, Result};
@@ -57,6 +57,41 @@ impl Default for SearchOptions {
             recompute: false,
             converged_at: 0.95,
         }
+    }
+}
+
+impl SearchOptions {
+    /// Refuses values out of range ([`Error::Usage`], naming the key of a recipe).
+    pub fn check(&self) -> Result<()> {
+        let fault = |key: &str, found: String, expected: &str| {
+            Err(Error::Usage(format!("{key}: found {found}, expected {expected}")))
+        };
+        let Annealing { kappa, tau, .. } = self.annealing;
+        if !kappa.iter().chain(&tau).all(|v| v.is_finite() && *v > 0.0) {
+            return fault("kappa, tau", format!("{kappa:?}, {tau:?}"), "finite numbers above 0");
+        }
+        let Budget { alpha, delta, .. } = self.budget;
+        if !(alpha.is_finite() && alpha >= 0.0) {
+            return fault("alpha", alpha.to_string(), "a finite number, at least 0");
+        }
+        if !(0.0..1.0).contains(&delta) {
+            return fault("delta", delta.to_string(), "at least 0, below 1");
+        }
+        let RouterOptions { width, output_std, rate, .. } = self.router;
+        if width == 0 || self.draws == 0 {
+            return fault("router.width, draws", format!("{width}, {}", self.draws), "at least 1");
+        }
+        if !(output_std.is_finite() && output_std >= 0.0 && rate.is_finite() && rate >= 0.0) {
+            return fault(
+                "router.output_std, router.rate",
+                format!("{output_std}, {rate}"),
+                "finite numbers, at least 0",
+            );
+        }
+        if !(self.converged_at > 0.5 && self.converged_at < 1.0) {
+            return fault("converged_at", self.converged_at.to_string(), "above 0.5 and below 1");
+        }
+        self.distill.check()
     }
 }
 
@@ -107,7 +142,7 @@ impl<'p> Search<'p> {
         for resource in resources {
             resource_fits(resource, &candidates)?;
         }
-        check(&options)?;
+        options.check()?;
         let joint = options.train == Trained::Joint;
         let mut params = shared(&parent.params, joint);
         let mut alone = Params::default();
@@ -225,6 +260,18 @@ impl<'p> Search<'p> {
         Ok(())
     }
 
+    /// Whether every gate has moved and is settled. The number of experts does not matter, and gets no gradient, where the
+    /// layer's routed width is settled at 0.
+    fn is_settled(&self, gates: &[GateState]) -> bool {
+        let settled = |g: usize| gates[g].moved && gates[g].leading() >= self.options.converged_at;
+        let no_experts = |g: usize| {
+            let gate = &self.space.gates[g];
+            let routed = self.space.gate(Axis::Routed, gate.layer).filter(|_| gate.axis == Axis::Experts);
+            routed.is_some_and(|f| settled(f) && self.space.gates[f].candidates[argmax(&gates[f].probabilities)] == 0)
+        };
+        (0..gates.len()).all(|g| settled(g) || no_experts(g))
+    }
+
     fn state_after(&self, sums: &StepSums) -> Result<SearchState> {
         let (kappa, tau) = self.sharpness(sums.step);
         let logits = self.logits()?;
@@ -245,7 +292,7 @@ impl<'p> Search<'p> {
             penalty: sums.penalty.value,
             rho: self.resources.iter().zip(&sums.penalty.rho).map(rho).collect(),
             norms: axis_norms(self.space, &sums.distillation, &budget),
-            converged: gates.iter().all(|gate| gate.moved && gate.leading() >= self.options.converged_at),
+            converged: self.is_settled(&gates),
             gates,
             choice,
         })
@@ -317,32 +364,4 @@ fn resource_fits(resource: &Resource, candidates: &[usize]) -> Result<()> {
         return Err(Error::contract("search", "candidates of a resource", &resource.candidates, expected));
     }
     Ok(())
-}
-
-fn check(options: &SearchOptions) -> Result<()> {
-    let fault = |key: &str, found: String, expected: &str| {
-        Err(Error::Usage(format!("{key}: found {found}, expected {expected}")))
-    };
-    let Annealing { kappa, tau, .. } = options.annealing;
-    if !kappa.iter().chain(&tau).all(|v| v.is_finite() && *v > 0.0) {
-        return fault("kappa, tau", format!("{kappa:?}, {tau:?}"), "finite numbers above 0");
-    }
-    let Budget { alpha, delta, .. } = options.budget;
-    if !(alpha.is_finite() && alpha >= 0.0) {
-        return fault("alpha", alpha.to_string(), "a finite number, at least 0");
-    }
-    if !(0.0..1.0).contains(&delta) {
-        return fault("delta", delta.to_string(), "at least 0, below 1");
-    }
-    let RouterOptions { width, output_std, rate, .. } = options.router;
-    if width == 0 || options.draws == 0 {
-        return fault("router.width, draws", format!("{width}, {}", options.draws), "at least 1");
-    }
-    if !(output_std.is_finite() && output_std >= 0.0 && rate.is_finite() && rate >= 0.0) {
-        return fault("router.output_std, router.rate", format!("{output_std}, {rate}"), "finite numbers, at least 0");
-    }
-    if !(options.converged_at > 0.5 && options.converged_at < 1.0) {
-        return fault("converged_at", options.converged_at.to_string(), "above 0.5 and below 1");
-    }
-    options.distill.check()
 }

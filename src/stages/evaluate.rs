@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::autograd::Tape;
 use crate::data::text::{Record, Records};
@@ -85,7 +85,7 @@ fn score_batch(lm: &Lm, items: &[Item], scores: &mut Vec<Score>) -> Result<()> {
 }
 
 /// Results over a set of items.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     pub name: String,
     pub items: usize,
@@ -99,7 +99,7 @@ pub struct Summary {
 }
 
 /// What `evaluate` reports.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Evaluation {
     pub parts: Vec<Summary>,
     /// Over all answer tokens of all parts.

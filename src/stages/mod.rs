@@ -1,7 +1,7 @@
-//! The jobs a user starts, one file each.
+//! The jobs a user starts, one file or folder each.
 
+pub mod compress;
 pub mod evaluate;
 pub mod pretrain;
-pub mod profile;
-pub mod recipe_file;
 pub mod recover;
+pub mod training;

@@ -4,18 +4,17 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::recipe_file;
+use super::training::Training;
 use crate::autograd::{Gradients, Params, Tape};
 use crate::data::{Batch, DataConfig, TasksConfig};
 use crate::device::memory;
 use crate::model::checkpoint::{DiskDtype, SaveOptions};
 use crate::model::{Config, Input, Lm};
-use crate::ops::adamw::AdamWOptions;
 use crate::ops::cross_entropy::cross_entropy;
 use crate::run::{self, RunDir, digest_file};
 use crate::tensor::Segments;
-use crate::train::{Job, Options, Progress, Schedule, StepState, train};
-use crate::{Error, Result};
+use crate::train::{Job, Progress, StepState, train};
+use crate::{Error, Result, config_file};
 
 /// A recipe file (TOML). Paths are relative to it.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +22,9 @@ use crate::{Error, Result};
 pub struct Recipe {
     pub model: ModelRecipe,
     pub data: DataConfig,
-    pub train: TrainRecipe,
+    #[serde(default)]
+    pub routing: RoutingRecipe,
+    pub train: Training,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -58,82 +59,22 @@ impl SavedDtype {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrainRecipe {
-    pub steps: u64,
-    /// Sequences per step.
-    pub sequences: usize,
-    /// Tokens per sequence.
-    pub length: usize,
-    /// Parts that a step's sequences are computed in, one after another.
-    #[serde(default = "one")]
-    pub micro_batches: usize,
-    pub learning_rate: f32,
-    /// Where the cosine ends.
-    #[serde(default)]
-    pub min_learning_rate: f32,
-    #[serde(default)]
-    pub warmup_steps: u64,
-    #[serde(default = "default_decay")]
-    pub weight_decay: f32,
-    #[serde(default = "default_beta1")]
-    pub beta1: f32,
-    #[serde(default = "default_beta2")]
-    pub beta2: f32,
-    /// Largest global gradient norm.
-    #[serde(default = "default_norm")]
-    pub max_grad_norm: f32,
+#[serde(deny_unknown_fields, default)]
+pub struct RoutingRecipe {
     /// How far a step moves the routing bias of an expert with too few or too many tokens (arXiv 2408.15664).
-    #[serde(default = "default_balance")]
     pub balance_rate: f32,
-    /// Recompute each block in backward instead of keeping its activations.
-    #[serde(default)]
-    pub recompute: bool,
-    /// Seed of the data's order.
-    #[serde(default)]
-    pub seed: u64,
-    #[serde(default = "default_checkpoint")]
-    pub checkpoint_every: u64,
 }
 
-fn one() -> usize {
-    1
-}
-fn default_decay() -> f32 {
-    0.1
-}
-fn default_beta1() -> f32 {
-    0.9
-}
-fn default_beta2() -> f32 {
-    0.95
-}
-fn default_norm() -> f32 {
-    1.0
-}
-fn default_balance() -> f32 {
-    1e-3
-}
-fn default_checkpoint() -> u64 {
-    100
-}
-
-impl TrainRecipe {
-    /// Bytes that training needs at the least: weights, gradients and two moments in f32, a batch's tokens and targets,
-    /// and the hidden states between the layers for one micro-batch. `None` where they pass 64 bits.
-    fn least_memory(&self, config: &Config) -> Option<u64> {
-        let tokens = self.sequences.checked_mul(self.length)? as u64;
-        let width = (config.hidden_size as u64).checked_mul(config.layers.len() as u64)?.checked_mul(4)?;
-        let hidden = (tokens / self.micro_batches.max(1) as u64).checked_mul(width)?;
-        let state = config.parameters().total.checked_mul(16)?;
-        state.checked_add(hidden)?.checked_add(tokens.checked_mul(8)?)
+impl Default for RoutingRecipe {
+    fn default() -> Self {
+        RoutingRecipe { balance_rate: 1e-3 }
     }
 }
 
 impl Recipe {
     /// Reads and checks a recipe.
     pub fn from_file(path: &Path) -> Result<Recipe> {
-        let mut recipe: Recipe = recipe_file::read(path, "a pretrain recipe")?;
+        let mut recipe: Recipe = config_file::read(path, "a pretrain recipe")?;
         let folder = path.parent().unwrap_or(Path::new("."));
         recipe.model.config = folder.join(&recipe.model.config);
         recipe.data = recipe.data.relative_to(folder);
@@ -142,74 +83,11 @@ impl Recipe {
     }
 
     fn check(&self, path: &Path) -> Result<()> {
-        let t = &self.train;
-        let fault = |key: &str, found: String, expected: &str| Err(Error::input(path, key, found, expected));
-        if t.steps == 0 || t.sequences == 0 || t.length < 2 {
-            let found = format!("{} steps of {} × {}", t.steps, t.sequences, t.length);
-            return fault("train.steps, sequences, length", found, "at least 1, 1 and 2");
+        let rate = self.routing.balance_rate;
+        if !(0.0..f32::INFINITY).contains(&rate) {
+            return Err(Error::input(path, "routing.balance_rate", rate.to_string(), "a finite number from 0"));
         }
-        if t.micro_batches == 0 || !t.sequences.is_multiple_of(t.micro_batches) {
-            return fault("train.micro_batches", t.micro_batches.to_string(), &format!("a divisor of {}", t.sequences));
-        }
-        if t.sequences.checked_mul(t.length).is_none() {
-            let found = format!("{} × {}", t.sequences, t.length);
-            return fault("train.sequences, length", found, "fewer than 2^64 tokens");
-        }
-        let (rate, norm) = (t.learning_rate, t.max_grad_norm);
-        let below_one = "at least 0, below 1";
-        let rates = [
-            ("train.learning_rate", rate, rate > 0.0 && rate.is_finite(), "a finite number above 0"),
-            (
-                "train.min_learning_rate",
-                t.min_learning_rate,
-                (0.0..=rate).contains(&t.min_learning_rate),
-                "from 0 to train.learning_rate",
-            ),
-            (
-                "train.weight_decay",
-                t.weight_decay,
-                (0.0..f32::INFINITY).contains(&t.weight_decay),
-                "a finite number from 0",
-            ),
-            ("train.beta1", t.beta1, (0.0..1.0).contains(&t.beta1), below_one),
-            ("train.beta2", t.beta2, (0.0..1.0).contains(&t.beta2), below_one),
-            ("train.max_grad_norm", norm, norm > 0.0, "above 0"),
-            (
-                "train.balance_rate",
-                t.balance_rate,
-                (0.0..f32::INFINITY).contains(&t.balance_rate),
-                "a finite number from 0",
-            ),
-        ];
-        for (key, found, fits, expected) in rates {
-            if !fits {
-                return fault(key, found.to_string(), expected);
-            }
-        }
-        if t.checkpoint_every == 0 {
-            return fault("train.checkpoint_every", "0".into(), "at least 1");
-        }
-        Ok(())
-    }
-
-    pub fn options(&self) -> Options {
-        let t = &self.train;
-        Options {
-            steps: t.steps,
-            sequences: t.sequences,
-            length: t.length,
-            micro_batches: t.micro_batches,
-            schedule: Schedule {
-                peak: t.learning_rate,
-                floor: t.min_learning_rate,
-                warmup: t.warmup_steps,
-                steps: t.steps,
-            },
-            max_norm: t.max_grad_norm,
-            optimizer: AdamWOptions { beta1: t.beta1, beta2: t.beta2, eps: 1e-8, weight_decay: t.weight_decay },
-            seed: t.seed,
-            checkpoint_every: t.checkpoint_every,
-        }
+        self.train.check(path, "train")
     }
 }
 
@@ -239,9 +117,9 @@ pub fn pretrain(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Trained> 
     let source = recipe.data.source(initial.config.vocab_size).map_err(|error| error.within(recipe_path))?;
     let inputs = inputs(recipe_path, &recipe)?;
     let run = RunDir::create_or_open(out, &crate::files::read_text(recipe_path)?, &inputs)?;
-    let mut job = Pretrain::new(initial, &recipe.train);
+    let mut job = Pretrain::new(initial, &recipe);
     let mut progress = Progress::new("pretrain", recipe.train.steps, quiet);
-    let summary = train(&mut job, source, &recipe.options(), &run, "pretrain", &mut progress)?;
+    let summary = train(&mut job, source, &recipe.train.options(), &run, "pretrain", &mut progress)?;
     let model = out.join("model");
     crate::model::save(&model, &job.lm, |_| recipe.model.dtype.on_disk(), &SaveOptions::default())?;
     Ok(Trained { steps: summary.steps, tokens: summary.tokens, loss: summary.loss, model })
@@ -271,14 +149,15 @@ pub struct Pretrain {
 }
 
 impl Pretrain {
-    pub fn new(lm: Lm, recipe: &TrainRecipe) -> Pretrain {
-        Pretrain { lm, recompute: recipe.recompute, balance_rate: recipe.balance_rate, loads: Vec::new() }
+    pub fn new(lm: Lm, recipe: &Recipe) -> Pretrain {
+        Pretrain { lm, recompute: recipe.train.recompute, balance_rate: recipe.routing.balance_rate, loads: Vec::new() }
     }
 
     /// The model of a recipe, at its initial weights.
     pub fn initial(recipe: &Recipe) -> Result<Lm> {
         let config = Config::from_file(&recipe.model.config)?;
-        memory::require("training", recipe.train.least_memory(&config))?;
+        let parameters = config.parameters().total;
+        memory::require("training", recipe.train.least_memory(parameters, config.hidden_size, config.layers.len()))?;
         let params = crate::model::initialise(&config, recipe.model.seed)?;
         Lm::new(config, params)
     }

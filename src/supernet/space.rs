@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::{Error, Result, files};
+use crate::{Result, config_file, files};
 
 /// A search space file. An axis that is absent stays at the parent's size.
 ///
@@ -65,10 +65,7 @@ impl Space {
 
     /// Parses `text`; `file` is for error messages only.
     pub fn from_toml(file: &Path, text: &str) -> Result<Space> {
-        let mut space: Space = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            Error::input(file, format!("line {line}"), error.message(), "a search space")
-        })?;
+        let mut space: Space = config_file::parse(file, text, "a search space")?;
         space.file = file.to_path_buf();
         Ok(space)
     }

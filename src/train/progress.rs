@@ -10,6 +10,7 @@ const QUIET: Duration = Duration::from_secs(10);
 
 /// A bar on a terminal, a line now and then elsewhere, nothing if silenced.
 pub struct Progress {
+    what: String,
     bar: Option<ProgressBar>,
     silent: bool,
     started: Instant,
@@ -29,7 +30,16 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Progress { bar, silent, started: now, printed: now, first_step: 0, first_tokens: 0, steps }
+        Progress {
+            what: what.to_owned(),
+            bar,
+            silent,
+            started: now,
+            printed: now,
+            first_step: 0,
+            first_tokens: 0,
+            steps,
+        }
     }
 
     /// Where this process begins: rates and the time left are of its own steps.
@@ -41,9 +51,19 @@ impl Progress {
     pub fn update(&mut self, step: u64, tokens: u64, state: &str) {
         let elapsed = self.started.elapsed().as_secs_f64().max(1e-9);
         let rate = (tokens - self.first_tokens) as f64 / elapsed;
-        let left = elapsed / (step - self.first_step).max(1) as f64 * (self.steps.saturating_sub(step)) as f64;
-        let left = Duration::from_secs(left as u64);
-        let message = format!("{state}  {rate:.0} tokens/s  {} left", indicatif::HumanDuration(left));
+        self.show(step, &format!("{state}  {rate:.0} tokens/s"));
+    }
+
+    /// After `done` parts of a job that reads no tokens.
+    pub fn tick(&mut self, done: u64) {
+        self.show(done, "");
+    }
+
+    fn show(&mut self, step: u64, state: &str) {
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let left =
+            elapsed / (step.saturating_sub(self.first_step)).max(1) as f64 * (self.steps.saturating_sub(step)) as f64;
+        let message = format!("{state}  {} left", indicatif::HumanDuration(Duration::from_secs(left as u64)));
         match &self.bar {
             Some(bar) => {
                 bar.set_position(step);
@@ -55,7 +75,7 @@ impl Progress {
             None if !self.silent && (self.printed.elapsed() >= QUIET || step >= self.steps) => {
                 self.printed = Instant::now();
                 // A closed standard error (`2>&1 | head`) must not end hours of work.
-                let _ = writeln!(std::io::stderr(), "step {step}/{}  {message}", self.steps);
+                let _ = writeln!(std::io::stderr(), "{}: {step}/{}  {}", self.what, self.steps, message.trim_start());
             }
             None => {}
         }

@@ -42,6 +42,8 @@ pub struct Summary {
     pub tokens: u64,
     /// Mean loss of the run's last steps, at most 25; NaN where `metrics.jsonl` has none.
     pub loss: f64,
+    /// Whether the job reached its end by itself, see [`Job::finished`].
+    pub finished: bool,
 }
 
 /// Trains `job` in the folder `name` of the run (`metrics.jsonl`, `checkpoints/`), from its last whole checkpoint if there is
@@ -86,7 +88,12 @@ pub fn train(
         }
     }
     let last = metrics.last("loss", 25)?;
-    Ok(Summary { steps: at.step, tokens: at.tokens, loss: last.iter().sum::<f64>() / last.len() as f64 })
+    Ok(Summary {
+        steps: at.step,
+        tokens: at.tokens,
+        loss: last.iter().sum::<f64>() / last.len() as f64,
+        finished: at.finished,
+    })
 }
 
 /// Weights that an update blew up must not replace the checkpoints before them.

@@ -4,8 +4,6 @@ use std::fs;
 use autocompress::cost::{
     CostModel, Dummy, Key, MODEL, Measure, Plan, ProfileOptions, Table, measure, profile, validate, weight_bytes,
 };
-use autocompress::run::RunDir;
-use autocompress::stages;
 
 use super::common::{SMALL, alone, contract, space};
 
@@ -84,21 +82,6 @@ fn a_stopped_profile_goes_on_with_the_same_rows() {
     other.workload.batch = 1;
     let error = profile(&space, &other, &options(), &path, &mut |_, _| {}).unwrap_err().to_string();
     assert!(error.contains("runs.jsonl") && error.contains("another plan"), "{error}");
-}
-
-#[test]
-fn the_stage_writes_its_table_and_reads_it_the_next_time() {
-    let _alone = alone();
-    let (space, contract) = (space("hidden_size = [128, 96]"), contract("memory_mib = 3"));
-    let dir = tempfile::tempdir().unwrap();
-    let run = RunDir::create_or_open(&dir.path().join("run"), "recipe", &[]).unwrap();
-    let options = ProfileOptions { repeats: 1, starts: 1, ..options() };
-    let mut runs = 0;
-    let first = stages::profile::run(&run, &space, &contract, &options, &mut |_, _| runs += 1).unwrap();
-    assert!(runs > 0 && run.path().join("cost/table.csv").exists());
-    let again = stages::profile::run(&run, &space, &contract, &options, &mut |_, _| panic!("measured again")).unwrap();
-    let choice = space.parent_choice();
-    assert_eq!(first.predict(&choice).unwrap(), again.predict(&choice).unwrap());
 }
 
 #[test]

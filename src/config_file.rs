@@ -10,12 +10,16 @@ use crate::{Error, Result, files};
 ///
 /// # Errors
 /// [`Error::Io`] where it cannot be read, [`Error::Input`] where it is not UTF-8, no TOML, or lacks a key, has an unknown
-/// one (the known ones are named) or one of another type.
+/// one (the known ones are named, the nearest first) or one of another type.
 pub fn read<T: DeserializeOwned>(path: &Path, whole: &str) -> Result<T> {
-    let text = files::read_text(path)?;
-    toml::from_str(&text).map_err(|error| {
+    parse(path, &files::read_text(path)?, whole)
+}
+
+/// Parses `text`; `path` is for error messages only.
+pub fn parse<T: DeserializeOwned>(path: &Path, text: &str, whole: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
-        fault(path, &text, start, error.message(), whole)
+        fault(path, text, start, error.message(), whole)
     })
 }
 
@@ -31,7 +35,17 @@ fn fault(path: &Path, text: &str, start: usize, message: &str, whole: &str) -> E
     };
     let message = message.trim_end().replace('\n', ", ");
     let (found, expected) = message.split_once(", expected ").unwrap_or((&message, whole));
-    Error::input(path, at, found, expected)
+    match quoted(found).filter(|_| found.starts_with("unknown")).and_then(|name| nearest(name, expected)) {
+        Some(near) => Error::input(path, at, found, format!("{expected}: did you mean `{near}`?")),
+        None => Error::input(path, at, found, expected),
+    }
+}
+
+/// Of the names in backticks, the one that a slip of the pen turns into `name`.
+fn nearest<'t>(name: &str, names: &'t str) -> Option<&'t str> {
+    let near = |known: &&str| strsim::damerau_levenshtein(name, known);
+    let known = names.split('`').skip(1).step_by(2).min_by_key(near)?;
+    (near(&known) <= 1 + name.chars().count() / 3).then_some(known)
 }
 
 /// The first word in backticks, up to its first dot.

@@ -1,0 +1,171 @@
+use std::path::{Path, PathBuf};
+
+use super::output;
+use crate::cost::Validation;
+use crate::report::{self, Report};
+use crate::stages::compress::{Compression, Stage, profile, quickstart};
+use crate::{Error, Result};
+
+/// Compress a parent to a measured student within a contract's limits: all stages, skipping what is complete.
+#[derive(clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// Do this stage and all after it again.
+    #[arg(long, value_name = "STAGE")]
+    from: Option<Stage>,
+    /// Stop after this stage: rank, profile, search, extract, recover, evaluate, measure or report.
+    #[arg(long, value_name = "STAGE", default_value = "report")]
+    until: Stage,
+}
+
+/// A recipe and where its run lives.
+#[derive(clap::Args)]
+pub struct StageArgs {
+    /// A TOML recipe: parent, space, contract, [data], [search], [recover].
+    recipe: PathBuf,
+    /// The run directory. A run that was stopped goes on where it was.
+    #[arg(long)]
+    out: PathBuf,
+    /// No progress on the terminal.
+    #[arg(long)]
+    quiet: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl StageArgs {
+    pub fn new(recipe: PathBuf, out: PathBuf, json: bool) -> StageArgs {
+        StageArgs { recipe, out, quiet: false, json }
+    }
+}
+
+/// The first run: compress the embedded tiny parent to half of its measured latency and half of its memory.
+#[derive(clap::Args)]
+pub struct QuickstartArgs {
+    /// A folder for the recipe, what it reads, and the run.
+    #[arg(long, default_value = "quickstart")]
+    out: PathBuf,
+    /// No progress on the terminal.
+    #[arg(long)]
+    quiet: bool,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Hold a run's cost model against complete architectures drawn by a seed and measured now.
+#[derive(clap::Args)]
+pub struct ValidateArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// Architectures, the parent and the student among them.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    architectures: u32,
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Requests of each, interleaved.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeats: u32,
+}
+
+pub fn run(args: RunArgs) -> Result<()> {
+    let StageArgs { recipe, out, quiet, json } = args.stage;
+    if args.from.is_some_and(|from| from > args.until) {
+        return Err(Error::Usage("--from is a later stage than --until".into()));
+    }
+    let compression = Compression::open(&recipe, &out, quiet)?;
+    compression.run(args.from, args.until)?;
+    if args.until == Stage::Report {
+        return show(&out, json);
+    }
+    done(&out, args.until, json)
+}
+
+/// One stage alone.
+pub fn stage(stage: Stage, args: StageArgs) -> Result<()> {
+    Compression::open(&args.recipe, &args.out, args.quiet)?.only(stage)?;
+    if stage == Stage::Report { show(&args.out, args.json) } else { done(&args.out, stage, args.json) }
+}
+
+pub fn quickstart(args: QuickstartArgs) -> Result<()> {
+    let recipe = quickstart::unpack(&args.out)?;
+    let out = args.out.join("run");
+    Compression::open(&recipe, &out, args.quiet)?.run(None, Stage::Report)?;
+    show(&out, args.json)
+}
+
+pub fn validate(args: ValidateArgs) -> Result<()> {
+    let StageArgs { recipe, out, quiet, json } = args.stage;
+    let compression = Compression::open(&recipe, &out, quiet)?;
+    if !compression.is_complete(Stage::Profile)? {
+        return Err(Error::Usage(format!(
+            "{}: found no complete profile, expected `profile` done first",
+            out.display()
+        )));
+    }
+    let (choices, validation) =
+        profile::validate(&compression, args.architectures as usize, args.seed, args.repeats as usize)?;
+    if !json {
+        return output::line(&validation_table(&validation));
+    }
+    let points: Vec<serde_json::Value> = (choices.iter().zip(&validation.points))
+        .map(|(choice, (predicted, measured))| {
+            Ok(serde_json::json!({
+                "architecture": compression.space.choice_to_json(choice)?,
+                "predicted": { "request_seconds": predicted.request_seconds, "memory_bytes": predicted.memory_bytes },
+                "measured": measured,
+            }))
+        })
+        .collect::<Result<_>>()?;
+    let Validation { request, memory, prefill, decode_step, .. } = validation;
+    output::json(&serde_json::json!({
+        "points": points,
+        "errors": { "request": request, "prefill": prefill, "decode_step": decode_step, "memory": memory },
+    }))
+}
+
+fn validation_table(validation: &Validation) -> String {
+    let mut lines =
+        vec![format!("{:>14} {:>12} {:>12} {:>14} {:>14}", "", "predicted", "measured", "predicted", "measured")];
+    for (i, (predicted, measured)) in validation.points.iter().enumerate() {
+        let mib = |bytes: f64| bytes / (1 << 20) as f64;
+        lines.push(format!(
+            "{:>14} {:>9.2} ms {:>9.2} ms {:>10.3} MiB {:>10.3} MiB",
+            if i == 0 { "parent".into() } else { i.to_string() },
+            1e3 * predicted.request_seconds,
+            1e3 * measured.request.median,
+            mib(predicted.memory_bytes),
+            mib(measured.peak_bytes as f64),
+        ));
+    }
+    for (name, errors) in [("latency", validation.request), ("memory", validation.memory)] {
+        let percent = |share: f64| 100.0 * share;
+        lines.push(format!(
+            "{name} error: median {:.2} %, 95th percentile {:.2} %, worst {:.2} %",
+            percent(errors.median),
+            percent(errors.q95),
+            percent(errors.worst)
+        ));
+    }
+    lines.join("\n")
+}
+
+fn show(out: &Path, json: bool) -> Result<()> {
+    let report: Report = report::read(&out.join("report.json"))?;
+    if json {
+        return output::json(&report);
+    }
+    output::line(&report::text(&report))?;
+    output::line(&format!("{}", out.join("report.html").display()))
+}
+
+fn done(out: &Path, stage: Stage, json: bool) -> Result<()> {
+    let outputs: Vec<PathBuf> = stage.outputs().iter().map(|output| out.join(output)).collect();
+    if json {
+        return output::json(&serde_json::json!({ "stage": stage.name(), "outputs": outputs }));
+    }
+    let list: Vec<String> = outputs.iter().map(|path| path.display().to_string()).collect();
+    output::line(&format!("{stage} → {}", list.join(", ")))
+}

@@ -1,0 +1,137 @@
+//! Extraction: the most probable architecture within the limits, cut out of the sorted parent and measured before it is
+//! trained any further.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::measure::{in_unit, judge};
+use super::profile::Profile;
+use super::{Compression, profile, search};
+use crate::cost::{Resource, measure};
+use crate::model::Lm;
+use crate::report::{LimitResult, RoundResult};
+use crate::search::{Repair, repair};
+use crate::supernet::{Choice, extract};
+use crate::{Result, files};
+
+const EXTRACT: &str = "extract/extract.json";
+
+/// `extract/extract.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Stored {
+    architecture: Value,
+    rho_before: BTreeMap<String, f64>,
+    rho_after: BTreeMap<String, f64>,
+    gates_changed: Vec<String>,
+    gap: f64,
+    rounds: Vec<RoundResult>,
+}
+
+/// The architecture, and how it was found.
+pub struct Extracted {
+    pub choice: Choice,
+    /// Cost / target of the leading candidates, by resource.
+    pub rho_before: BTreeMap<String, f64>,
+    pub rho_after: BTreeMap<String, f64>,
+    /// Names of the gates whose candidate is not the leading one.
+    pub gates_changed: Vec<String>,
+    /// One per measurement.
+    pub rounds: Vec<RoundResult>,
+}
+
+/// Repairs, cuts out and measures; where the measured student is over a limit, tightens the target by the ratio and repairs
+/// again, as often as the recipe says. Writes `student/` and `extract/extract.json`.
+pub fn run(c: &Compression) -> Result<()> {
+    let profile = profile::read(c)?;
+    let searched = search::read(c)?;
+    let sorted = c.sorted()?;
+    let probabilities = searched.log_probabilities;
+    let mut targets = profile.targets();
+    let mut repaired = repair(&c.space, &probabilities, &targets, c.recipe.search.delta);
+    if repaired.is_err() {
+        // The margin may ask for more than the limits do.
+        targets = profile.model.resources.clone();
+        repaired = repair(&c.space, &probabilities, &targets, c.recipe.search.delta);
+    }
+    let mut repaired = repaired?;
+    let (mut student, mut round) = attempt(c, &profile, &sorted, &targets, &repaired)?;
+    let mut rounds = Vec::new();
+    while !round.met && rounds.len() < c.recipe.measure.rounds {
+        let tighter: Vec<Resource> = targets.iter().map(|target| tighten(target, &round)).collect();
+        rounds.push(round);
+        let Ok(again) = repair(&c.space, &probabilities, &tighter, c.recipe.search.delta) else {
+            tracing::warn!("the measured student is over a limit, and no smaller architecture is left");
+            round = rounds.pop().unwrap_or_else(|| unreachable!("pushed above"));
+            break;
+        };
+        (targets, repaired) = (tighter, again);
+        (student, round) = attempt(c, &profile, &sorted, &targets, &repaired)?;
+    }
+    rounds.push(round);
+    c.save("student", &student)?;
+    let by_name = |rho: &[f64]| targets.iter().map(|t| t.name.clone()).zip(rho.iter().copied()).collect();
+    c.run.folder("extract")?;
+    let stored = Stored {
+        architecture: c.space.choice_to_json(&repaired.choice)?,
+        rho_before: by_name(&repaired.rho_before),
+        rho_after: by_name(&repaired.rho_after),
+        gates_changed: repaired.gates_changed.clone(),
+        gap: repaired.gap,
+        rounds,
+    };
+    files::write_json(&c.path(EXTRACT), &stored)
+}
+
+/// Cuts a repaired architecture out and measures it beside the parent.
+fn attempt(
+    c: &Compression,
+    profile: &Profile,
+    sorted: &Lm,
+    targets: &[Resource],
+    repaired: &Repair,
+) -> Result<(Lm, RoundResult)> {
+    let student = extract(sorted, &c.space, &repaired.choice)?;
+    let measured = measure(&[&c.parent, &student], &c.contract, c.recipe.measure.repeats)?;
+    let predicted = [&c.space.parent_choice(), &repaired.choice].map(|choice| profile.model.predict(choice));
+    let [parent, predicted] = predicted;
+    let judged = judge(&c.contract, [&parent?, &predicted?], [&measured[0], &measured[1]]);
+    let map = |of: &dyn Fn(&LimitResult) -> f64| judged.iter().map(|j| (j.resource.clone(), of(j))).collect();
+    let target = |j: &LimitResult| {
+        let target = targets.iter().find(|t| t.name == j.resource).map_or(f64::NAN, |t| t.limit);
+        in_unit(&c.contract, &j.resource, target)
+    };
+    let round = RoundResult {
+        target: map(&target),
+        predicted: map(&|j| j.student_predicted),
+        measured: map(&|j| j.student_measured),
+        limit: map(&|j| j.limit),
+        met: judged.iter().all(|j| j.met),
+        gates_changed: repaired.gates_changed.len(),
+    };
+    Ok((student, round))
+}
+
+/// The target, smaller by what the measured student was over the limit.
+fn tighten(target: &Resource, round: &RoundResult) -> Resource {
+    let over = match (round.measured.get(&target.name), round.limit.get(&target.name)) {
+        (Some(measured), Some(limit)) if target.name == "throughput" => limit / measured,
+        (Some(measured), Some(limit)) => measured / limit,
+        _ => 1.0,
+    };
+    Resource { limit: target.limit / over.max(1.0), ..target.clone() }
+}
+
+/// Reads what [`run`] left.
+pub fn read(c: &Compression) -> Result<Extracted> {
+    let path = c.path(EXTRACT);
+    let stored: Stored = files::read_json(&path, "an extracted architecture")?;
+    Ok(Extracted {
+        choice: c.space.choice_from_json(&path, &stored.architecture)?,
+        rho_before: stored.rho_before,
+        rho_after: stored.rho_after,
+        gates_changed: stored.gates_changed,
+        rounds: stored.rounds,
+    })
+}

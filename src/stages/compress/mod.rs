@@ -1,0 +1,245 @@
+//! The main job: a parent, a deployment and its limits in; a measured student within them and a report out.
+//!
+//! | stage | reads | leaves in the run directory |
+//! |---|---|---|
+//! | [`rank`] | the parent, calibration tokens | `rank/importance.json` |
+//! | [`profile`] | the space, the contract, the parent | `cost/` |
+//! | [`search`] | `rank/`, `cost/` | `search/` |
+//! | [`extract`] | `search/`, `cost/`, `rank/` | `extract/`, `student/` |
+//! | [`recover`] | `student/`, the parent | `recover/`, `recovered/` |
+//! | [`evaluate`] | the parent, `student/`, `recovered/` | `evaluate/` |
+//! | [`measure`] | the parent, `recovered/`, `cost/` | `measure/` |
+//! | [`report`] | all of it | `report.json`, `report.html` |
+//!
+//! A stage that is complete is skipped while what it reads is unchanged; one that was stopped goes on where it was.
+
+pub mod evaluate;
+pub mod extract;
+pub mod measure;
+pub mod profile;
+pub mod quickstart;
+pub mod rank;
+mod recipe;
+pub mod recover;
+pub mod report;
+pub mod search;
+mod stage;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+pub use recipe::{EvaluateRecipe, MeasureRecipe, ProfileRecipe, RankRecipe, Recipe, RecoverRecipe, SearchRecipe};
+pub use stage::Stage;
+
+use crate::cost::Contract;
+use crate::data::{DataConfig, Source};
+use crate::device::memory;
+use crate::model::checkpoint::{DiskDtype, MtpChoice, SaveOptions};
+use crate::model::{Lm, load};
+use crate::run::{Input, RunDir, digest_bytes, digest_file};
+use crate::supernet::{Importance, SearchSpace, Space, sort};
+use crate::train::Progress;
+use crate::{Error, Result, files};
+
+/// A compression in its run directory. All that a user wrote is read and checked before anything is made.
+pub struct Compression {
+    pub recipe: Recipe,
+    pub recipe_path: PathBuf,
+    pub contract: Contract,
+    pub space: SearchSpace,
+    /// Without its multi-token prediction head.
+    pub parent: Lm,
+    pub run: RunDir,
+    /// The format of most of the parent's weights, and so of the student's.
+    pub dtype: DiskDtype,
+    quiet: bool,
+}
+
+impl Compression {
+    /// Reads the recipe and what it names, and opens or makes the run directory `out`.
+    ///
+    /// # Errors
+    /// What is wrong with any of the files, before any work is done; [`Error::Input`] too where `out` belongs to another
+    /// recipe, or an input has changed since.
+    pub fn open(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
+        let recipe = Recipe::from_file(recipe_path)?;
+        let contract = Contract::from_file(&recipe.contract)?;
+        let space = Space::from_file(&recipe.space)?;
+        let stored = load(&recipe.parent, MtpChoice::Drop)?;
+        let space = SearchSpace::new(&space, &stored.lm.config)?;
+        let dtype = stored.dtypes.first().copied().unwrap_or(DiskDtype::BF16);
+        let mut parent = stored.lm;
+        parent.config.mtp = None;
+        for training in [&recipe.search.training, &recipe.recover.training] {
+            let config = &parent.config;
+            let needed = training.least_memory(config.parameters().total, config.hidden_size, config.layers.len());
+            memory::require("training", needed)?;
+        }
+        for data in [Some(&recipe.data), recipe.evaluate.held_out.as_ref()].into_iter().flatten() {
+            data.source(parent.config.vocab_size).map_err(|error| error.within(recipe_path))?;
+        }
+        let inputs = inputs(&recipe)?;
+        let run = RunDir::create_or_open(out, &files::read_text(recipe_path)?, &inputs)?;
+        let recipe_path = recipe_path.to_path_buf();
+        Ok(Compression { recipe, recipe_path, contract, space, parent, run, dtype, quiet })
+    }
+
+    /// Does the stages from the first that is not complete to `until`. With `from`, that stage and all after it are done
+    /// again.
+    pub fn run(&self, from: Option<Stage>, until: Stage) -> Result<()> {
+        if let Some(from) = from {
+            for stage in Stage::ALL.into_iter().filter(|stage| *stage >= from) {
+                self.discard(stage)?;
+            }
+        }
+        Stage::ALL.into_iter().filter(|stage| *stage <= until).try_for_each(|stage| self.stage(stage))
+    }
+
+    /// Does one stage alone.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] naming the stage before it that is not complete.
+    pub fn only(&self, stage: Stage) -> Result<()> {
+        for before in stage.reads() {
+            if !self.is_complete(*before)? {
+                let run = self.run.path().display();
+                return Err(Error::Usage(format!(
+                    "{run}: `{stage}` reads what `{before}` makes: found `{before}` not complete, expected it done first"
+                )));
+            }
+        }
+        self.stage(stage)
+    }
+
+    /// Whether `stage` is complete, and made from what is there now.
+    pub fn is_complete(&self, stage: Stage) -> Result<bool> {
+        let mut there = stage.outputs().iter().all(|output| self.run.path().join(output).exists());
+        for before in stage.reads() {
+            there = there && self.is_complete(*before)?;
+        }
+        if !there {
+            return Ok(false);
+        }
+        self.run.is_complete(stage.name(), &self.digest(stage)?)
+    }
+
+    fn stage(&self, stage: Stage) -> Result<()> {
+        if self.is_complete(stage)? {
+            return Ok(());
+        }
+        let digest = self.digest(stage)?;
+        if !self.run.begin(stage.name(), &digest)? {
+            self.discard(stage)?;
+            self.run.begin(stage.name(), &digest)?;
+        }
+        let start = Instant::now();
+        match stage {
+            Stage::Rank => rank::run(self),
+            Stage::Profile => profile::run(self),
+            Stage::Search => search::run(self),
+            Stage::Extract => extract::run(self),
+            Stage::Recover => recover::run(self),
+            Stage::Evaluate => evaluate::run(self),
+            Stage::Measure => measure::run(self),
+            Stage::Report => report::run(self),
+        }?;
+        self.run.mark_complete(stage.name(), &digest, start.elapsed().as_secs_f64())
+    }
+
+    /// Of the outputs that `stage` reads. The recipe and its inputs are the run directory's own: they cannot change.
+    fn digest(&self, stage: Stage) -> Result<String> {
+        let mut text = stage.name().to_owned();
+        for output in stage.reads().iter().flat_map(|before| before.outputs()) {
+            let path = self.run.path().join(output);
+            let files = if path.is_dir() { files_in(&path)? } else { vec![path] };
+            for path in files {
+                text += &format!(" {output} {}", digest_file(&path)?);
+            }
+        }
+        Ok(digest_bytes(text.as_bytes()))
+    }
+
+    /// Removes what `stage` made. The marker goes last: until then it says what is there.
+    fn discard(&self, stage: Stage) -> Result<()> {
+        for output in stage.folders() {
+            let path = self.run.path().join(output);
+            if path.is_dir() {
+                files::remove_dir(&path)?;
+            } else if path.exists() {
+                std::fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
+            }
+        }
+        self.run.forget(stage.name())
+    }
+
+    /// The path of a file or folder in the run directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.run.path().join(name)
+    }
+
+    pub fn progress(&self, what: &str, steps: u64) -> Progress {
+        Progress::new(what, steps, self.quiet)
+    }
+
+    /// The training data.
+    pub fn source(&self) -> Result<Box<dyn Source>> {
+        self.recipe.data.source(self.parent.config.vocab_size).map_err(|error| error.within(&self.recipe_path))
+    }
+
+    /// The parent with its most important components first.
+    pub fn sorted(&self) -> Result<Lm> {
+        sort(&self.parent, &Importance::from_file(&self.path(rank::IMPORTANCE))?)
+    }
+
+    /// Writes a student into the folder `name` of the run directory, with the parent's tokenizer.
+    fn save(&self, name: &str, lm: &Lm) -> Result<()> {
+        let options = SaveOptions { copy_from: Some(&self.recipe.parent), ..SaveOptions::default() };
+        crate::model::save(&self.path(name), lm, |_| self.dtype, &options)?;
+        Ok(())
+    }
+
+    fn load(&self, name: &str) -> Result<Lm> {
+        Ok(load(&self.path(name), MtpChoice::Drop)?.lm)
+    }
+
+    /// The digests of what the recipe reads.
+    pub fn inputs(&self) -> Result<BTreeMap<String, String>> {
+        Ok(inputs(&self.recipe)?.into_iter().map(|input| (input.name, input.digest)).collect())
+    }
+}
+
+fn inputs(recipe: &Recipe) -> Result<Vec<Input>> {
+    let mut inputs = Vec::new();
+    let mut add = |name: String, path: &Path| -> Result<()> {
+        if inputs.iter().all(|input: &Input| input.name != name) {
+            inputs.push(Input { name, digest: digest_file(path)? });
+        }
+        Ok(())
+    };
+    add("space".into(), &recipe.space)?;
+    add("contract".into(), &recipe.contract)?;
+    for path in files_in(&recipe.parent)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name == "config.json" || name.contains(".safetensors") {
+            add(format!("parent/{name}"), &path)?;
+        }
+    }
+    let data = |data: &DataConfig| data.input_files();
+    let held_out = recipe.evaluate.held_out.as_ref().map_or(Ok(Vec::new()), data)?;
+    let records = recipe.evaluate.records.iter().cloned();
+    for path in data(&recipe.data)?.into_iter().chain(held_out).chain(records) {
+        add(path.display().to_string(), &path)?;
+    }
+    Ok(inputs)
+}
+
+/// The files directly in a folder, by name.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).map_err(Error::io(folder, "read"))?;
+    let paths =
+        entries.map(|entry| Ok(entry.map_err(Error::io(folder, "read"))?.path())).collect::<Result<Vec<_>>>()?;
+    let mut paths: Vec<PathBuf> = paths.into_iter().filter(|path| path.is_file()).collect();
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,161 @@
+//! Profiling: the cost table of the search space on the deployment, and how far its predictions are from whole models.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Compression;
+use crate::cost::{
+    self, Contract, CostModel, Dummy, Errors, Measurement, ProfileOptions, Resource, Table, Validation, compare,
+};
+use crate::device::with_threads;
+use crate::model::Lm;
+use crate::search::repair;
+use crate::supernet::Choice;
+use crate::{Result, files};
+
+const TABLE: &str = "cost/table.csv";
+const PROFILE: &str = "cost/profile.json";
+
+/// `cost/profile.json`: whole models as they were measured after the table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct WholeModels {
+    parent: Measurement,
+    held_out: Vec<WholeModel>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct WholeModel {
+    architecture: Value,
+    measured: Measurement,
+}
+
+/// What profiling found.
+pub struct Profile {
+    /// With every limit as a number: shares are of the parent as it was measured.
+    pub contract: Contract,
+    pub model: CostModel,
+    pub table: Table,
+    /// The parent, then the held-out architectures.
+    pub choices: Vec<Choice>,
+    pub validation: Validation,
+}
+
+impl Profile {
+    /// By resource: the 95th percentile of the relative errors on whole models.
+    pub fn margins(&self) -> BTreeMap<String, f64> {
+        self.errors().into_iter().map(|(name, errors)| (name, errors.q95)).collect()
+    }
+
+    pub fn errors(&self) -> BTreeMap<String, Errors> {
+        let of = |resource: &Resource| match resource.name.as_str() {
+            "memory" => self.validation.memory,
+            _ => self.validation.request,
+        };
+        self.model.resources.iter().map(|resource| (resource.name.clone(), of(resource))).collect()
+    }
+
+    /// The resources with limits that leave the margin: limit / (1 + q).
+    pub fn targets(&self) -> Vec<Resource> {
+        let margins = self.margins();
+        let tighten = |resource: &Resource| {
+            let margin = margins.get(&resource.name).copied().unwrap_or(0.0);
+            Resource { limit: resource.limit / (1.0 + margin), ..resource.clone() }
+        };
+        self.model.resources.iter().map(tighten).collect()
+    }
+}
+
+/// Measures the table, then the parent and held-out architectures as whole models.
+pub fn run(c: &Compression) -> Result<()> {
+    let recipe = &c.recipe.profile;
+    let options = ProfileOptions {
+        repeats: recipe.repeats,
+        layers_per_run: recipe.layers_per_run,
+        starts: recipe.starts,
+        seed: recipe.seed,
+    };
+    let folder = c.run.folder("cost")?;
+    let mut bar: Option<crate::train::Progress> = None;
+    let mut progress = |done: usize, all: usize| {
+        bar.get_or_insert_with(|| c.progress("profile", all as u64)).tick(done as u64);
+    };
+    let table = cost::profile(&c.space, &c.contract, &options, &folder.join("runs.jsonl"), &mut progress)?;
+    table.save(&c.path(TABLE))?;
+
+    let choices = held_out(c)?;
+    let dummies = choices.iter().skip(1).map(|choice| Dummy::new(&c.space.config_of(choice)?));
+    let dummies: Vec<Dummy> = dummies.collect::<Result<_>>()?;
+    let models: Vec<&Lm> = std::iter::once(&c.parent).chain(dummies.iter().map(|dummy| &dummy.lm)).collect();
+    let mut measured = cost::measure(&models, &c.contract, recipe.held_out_repeats)?;
+    let rest = measured.split_off(1);
+    let whole = |(choice, measured): (&Choice, Measurement)| {
+        Ok(WholeModel { architecture: c.space.choice_to_json(choice)?, measured })
+    };
+    let held_out = choices[1..].iter().zip(rest).map(whole).collect::<Result<_>>()?;
+    files::write_json(&c.path(PROFILE), &WholeModels { parent: measured[0], held_out })?;
+    reachable(&read(c)?)
+}
+
+/// The parent and random architectures by the recipe's seed, those of the table's own starts not among them.
+fn held_out(c: &Compression) -> Result<Vec<Choice>> {
+    let recipe = &c.recipe.profile;
+    let mut choices = vec![c.space.parent_choice()];
+    let first = recipe.seed.wrapping_add(1 << 32);
+    for i in 0..recipe.held_out as u64 {
+        let choice = c.space.random(first.wrapping_add(i));
+        // One without any layer is no model.
+        if c.space.config_of(&choice).is_ok() {
+            choices.push(choice);
+        }
+    }
+    Ok(choices)
+}
+
+/// Refuses limits that no architecture meets before a search is begun.
+fn reachable(profile: &Profile) -> Result<()> {
+    let space = profile.model.space();
+    let even = |gate: &crate::supernet::Gate| vec![-(gate.candidates.len() as f64).ln(); gate.candidates.len()];
+    let probabilities: Vec<Vec<f64>> = space.gates.iter().map(even).collect();
+    // δ = 1: how much of the limits is used does not matter here.
+    repair(space, &probabilities, &profile.model.resources, 1.0).map(drop)
+}
+
+/// Reads what [`run`] left.
+pub fn read(c: &Compression) -> Result<Profile> {
+    let whole: WholeModels = files::read_json(&c.path(PROFILE), "measurements of whole models")?;
+    let table = Table::from_file(&c.path(TABLE))?;
+    let contract = c.contract.resolve(&whole.parent);
+    let model = CostModel::new(&c.space, &contract, &table)?;
+    let mut choices = vec![c.space.parent_choice()];
+    let mut measured = vec![whole.parent];
+    for model in whole.held_out {
+        choices.push(c.space.choice_from_json(&c.path(PROFILE), &model.architecture)?);
+        measured.push(model.measured);
+    }
+    let predicted = choices.iter().map(|choice| model.predict(choice)).collect::<Result<Vec<_>>>()?;
+    let validation = compare(predicted.into_iter().zip(measured).collect());
+    Ok(Profile { contract, model, table, choices, validation })
+}
+
+/// Compares predictions with `count` complete architectures drawn by `seed`, measured now; the parent, and the student
+/// where there is one, are among them.
+pub fn validate(c: &Compression, count: usize, seed: u64, repeats: usize) -> Result<(Vec<Choice>, Validation)> {
+    let profile = read(c)?;
+    let mut choices = vec![c.space.parent_choice()];
+    if c.is_complete(super::Stage::Extract)? {
+        choices.push(super::extract::read(c)?.choice);
+    }
+    let mut draw = 0;
+    while choices.len() < count {
+        let choice = c.space.random(seed.wrapping_add(draw).wrapping_add(1 << 48));
+        if c.space.config_of(&choice).is_ok() {
+            choices.push(choice);
+        }
+        draw += 1;
+    }
+    let validation =
+        with_threads(c.contract.threads, || cost::validate(&profile.model, &c.contract, &choices, repeats))??;
+    Ok((choices, validation))
+}

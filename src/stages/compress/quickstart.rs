@@ -1,0 +1,43 @@
+//! The embedded first run: the tiny parent, half of its latency and half of its memory.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result, files};
+
+macro_rules! preset {
+    ($path:literal) => {
+        ($path, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/presets/", $path)).as_slice())
+    };
+}
+
+/// What the run reads, by its path below the presets.
+const PRESETS: [(&str, &[u8]); 5] = [
+    preset!("parents/tiny/config.json"),
+    preset!("parents/tiny/model.safetensors"),
+    preset!("spaces/tiny.toml"),
+    preset!("contracts/half.toml"),
+    preset!("recipes/quickstart.toml"),
+];
+
+/// Writes the recipe and all it names below `folder`, where they are not there yet. Returns the recipe's path.
+///
+/// # Errors
+/// [`Error::Input`] where a file of the same name is another.
+pub fn unpack(folder: &Path) -> Result<PathBuf> {
+    for (name, bytes) in PRESETS {
+        let path = folder.join(name);
+        match std::fs::read(&path) {
+            Ok(found) if found == bytes => continue,
+            Ok(_) => {
+                let expected = "the preset of this version, or no such file: give another --out";
+                return Err(Error::input(&path, "file", "another content", expected));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(&path, "read")(error)),
+        }
+        let parent = files::parent(&path);
+        std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
+        files::write_atomic(&path, |file| file.write_all(bytes))?;
+    }
+    Ok(folder.join("recipes/quickstart.toml"))
+}

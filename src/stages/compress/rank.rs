@@ -1,0 +1,31 @@
+//! Ranking: how important each component of the parent is, from a calibration pass.
+
+use super::Compression;
+use crate::supernet::Calibrator;
+use crate::tensor::Segments;
+use crate::{Error, Result};
+
+pub const IMPORTANCE: &str = "rank/importance.json";
+
+/// Rows of one forward pass.
+const ROWS: usize = 4096;
+
+/// Reads the training data's sequences and writes `rank/importance.json`.
+pub fn run(c: &Compression) -> Result<()> {
+    let options = &c.recipe.rank;
+    let source = c.source()?;
+    let together = (ROWS / options.length).clamp(1, options.sequences);
+    let passes = options.sequences.div_ceil(together);
+    let mut progress = c.progress("rank", passes as u64);
+    let mut calibrator = Calibrator::new(&c.parent);
+    for pass in 0..passes {
+        let sequences = together.min(options.sequences - pass * together);
+        let batch = source.batch(options.seed, pass as u64, sequences, options.length)?;
+        let segments = Segments::from_offsets(&batch.segments)
+            .ok_or_else(|| Error::contract("rank", "segments", &batch.segments, "offsets that rise from 0"))?;
+        calibrator.add(&batch.tokens, &segments)?;
+        progress.tick(pass as u64 + 1);
+    }
+    c.run.folder("rank")?;
+    calibrator.finish()?.write(&c.path(IMPORTANCE))
+}

@@ -1,0 +1,275 @@
+//! The recipe of a compression.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::DataConfig;
+use crate::model::ExpertMasking;
+use crate::ops::distill_loss::DistillOptions;
+use crate::search::{Annealing, Budget, RouterOptions, SearchOptions, Slack, Trained};
+use crate::stages::training::Training;
+use crate::{Error, Result, config_file};
+
+/// A recipe file (TOML). Paths are relative to it.
+///
+/// ```toml
+/// parent = "../parents/tiny"         # a model's folder
+/// space = "../spaces/tiny.toml"
+/// contract = "../contracts/half.toml"
+///
+/// [data]
+/// kind = "tasks"
+///
+/// [search]
+/// alpha = 3.0
+///
+/// [search.training]
+/// steps = 200
+/// sequences = 16
+/// length = 256
+/// learning_rate = 1e-3
+///
+/// [recover.training]
+/// steps = 300
+/// sequences = 16
+/// length = 256
+/// learning_rate = 1e-3
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    pub parent: PathBuf,
+    pub space: PathBuf,
+    pub contract: PathBuf,
+    pub data: DataConfig,
+    #[serde(default)]
+    pub rank: RankRecipe,
+    #[serde(default)]
+    pub profile: ProfileRecipe,
+    pub search: SearchRecipe,
+    pub recover: RecoverRecipe,
+    #[serde(default)]
+    pub evaluate: EvaluateRecipe,
+    #[serde(default)]
+    pub measure: MeasureRecipe,
+}
+
+/// The calibration pass.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RankRecipe {
+    pub sequences: usize,
+    /// Tokens per sequence.
+    pub length: usize,
+    pub seed: u64,
+}
+
+impl Default for RankRecipe {
+    fn default() -> Self {
+        RankRecipe { sequences: 128, length: 256, seed: 0 }
+    }
+}
+
+/// The measurement of the cost table, and of whole models that it is held against.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProfileRecipe {
+    /// How often every run is measured.
+    pub repeats: usize,
+    /// Layer configurations of one short model.
+    pub layers_per_run: usize,
+    /// Whole models that are started to find the memory reserve.
+    pub starts: usize,
+    /// Random architectures beside the parent that predictions are compared on.
+    pub held_out: usize,
+    /// Requests of each of them.
+    pub held_out_repeats: usize,
+    pub seed: u64,
+}
+
+impl Default for ProfileRecipe {
+    fn default() -> Self {
+        ProfileRecipe { repeats: 5, layers_per_run: 10, starts: 4, held_out: 8, held_out_repeats: 9, seed: 0 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SearchRecipe {
+    /// Independent draws of a step; divides its sequences.
+    #[serde(default = "draws")]
+    pub draws: usize,
+    /// Weight of the penalty for missing the limits.
+    #[serde(default = "alpha")]
+    pub alpha: f64,
+    /// The part of a limit that may stay unused.
+    #[serde(default = "delta")]
+    pub delta: f64,
+    /// Which unused budget is penalised: `"each"` limit's, or the `"binding"` one's.
+    #[serde(default)]
+    pub slack: Slack,
+    /// `"joint"`: router and weights; `"router"`: the router alone.
+    #[serde(default)]
+    pub train: Trained,
+    /// `"output"`: a dropped expert's output is masked; `"score"`: its routing score.
+    #[serde(default)]
+    pub expert_masking: ExpertMasking,
+    /// Divides both logits of the distillation.
+    #[serde(default = "temperature")]
+    pub temperature: f32,
+    /// The leading probability of every gate that ends the search.
+    #[serde(default = "converged_at")]
+    pub converged_at: f64,
+    /// κ of the first and the last step.
+    #[serde(default = "kappa")]
+    pub kappa: [f32; 2],
+    /// τ of the first and the last step.
+    #[serde(default = "tau")]
+    pub tau: [f32; 2],
+    #[serde(default)]
+    pub router: RouterOptions,
+    pub training: Training,
+}
+
+fn draws() -> usize {
+    SearchOptions::default().draws
+}
+fn alpha() -> f64 {
+    Budget::default().alpha
+}
+fn delta() -> f64 {
+    Budget::default().delta
+}
+fn temperature() -> f32 {
+    1.0
+}
+fn converged_at() -> f64 {
+    SearchOptions::default().converged_at
+}
+fn kappa() -> [f32; 2] {
+    Annealing::default().kappa
+}
+fn tau() -> [f32; 2] {
+    Annealing::default().tau
+}
+
+impl SearchRecipe {
+    pub fn options(&self) -> SearchOptions {
+        SearchOptions {
+            annealing: Annealing { kappa: self.kappa, tau: self.tau, steps: self.training.steps },
+            budget: Budget { alpha: self.alpha, delta: self.delta, slack: self.slack },
+            router: self.router,
+            draws: self.draws,
+            train: self.train,
+            expert_masking: self.expert_masking,
+            distill: DistillOptions { temperature: self.temperature, ..DistillOptions::default() },
+            recompute: self.training.recompute,
+            converged_at: self.converged_at,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecoverRecipe {
+    #[serde(default = "temperature")]
+    pub temperature: f32,
+    pub training: Training,
+}
+
+impl RecoverRecipe {
+    pub fn distill(&self) -> DistillOptions {
+        DistillOptions { temperature: self.temperature, ..DistillOptions::default() }
+    }
+}
+
+/// Scores of parent and student.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluateRecipe {
+    /// Held-out examples of each built-in task.
+    pub examples: usize,
+    pub seed: u64,
+    /// JSONL records that are scored too; see `evaluate`.
+    pub records: Option<PathBuf>,
+    /// Sequences and their length that the loss between parent and student is taken on: held-out examples of the
+    /// built-in tasks, `held_out`, or else the training data in another order.
+    pub sequences: usize,
+    pub length: usize,
+    /// Data that training does not see.
+    pub held_out: Option<DataConfig>,
+}
+
+impl Default for EvaluateRecipe {
+    fn default() -> Self {
+        EvaluateRecipe { examples: 200, seed: 0, records: None, sequences: 64, length: 256, held_out: None }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MeasureRecipe {
+    /// Requests of each model, interleaved; the medians count.
+    pub repeats: usize,
+    /// How often the target is tightened where the student is over a limit before its recovery.
+    pub rounds: usize,
+}
+
+impl Default for MeasureRecipe {
+    fn default() -> Self {
+        MeasureRecipe { repeats: 21, rounds: 3 }
+    }
+}
+
+impl Recipe {
+    /// Reads and checks a recipe.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Input`] naming the file, the key and what is expected.
+    pub fn from_file(path: &Path) -> Result<Recipe> {
+        let mut recipe: Recipe = config_file::read(path, "a recipe")?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        for file in [&mut recipe.parent, &mut recipe.space, &mut recipe.contract] {
+            *file = folder.join(&*file);
+        }
+        recipe.data = recipe.data.relative_to(folder);
+        recipe.evaluate.held_out = recipe.evaluate.held_out.map(|data| data.relative_to(folder));
+        recipe.evaluate.records = recipe.evaluate.records.map(|records| folder.join(records));
+        recipe.check(path)?;
+        Ok(recipe)
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        let sizes = [
+            ("rank.sequences", self.rank.sequences, 1),
+            ("rank.length", self.rank.length, 1),
+            ("profile.repeats", self.profile.repeats, 1),
+            ("profile.layers_per_run", self.profile.layers_per_run, 1),
+            ("profile.held_out_repeats", self.profile.held_out_repeats, 1),
+            ("evaluate.examples", self.evaluate.examples, 1),
+            ("evaluate.sequences", self.evaluate.sequences, 1),
+            ("evaluate.length", self.evaluate.length, 2),
+            ("measure.repeats", self.measure.repeats, 1),
+        ];
+        if let Some((key, found, least)) = sizes.into_iter().find(|(_, found, least)| found < least) {
+            return Err(Error::input(path, key, found.to_string(), format!("at least {least}")));
+        }
+        self.search.training.check(path, "search.training")?;
+        self.recover.training.check(path, "recover.training")?;
+        let (draws, sequences) = (self.search.draws, self.search.training.sequences);
+        if draws == 0 || !sequences.is_multiple_of(draws) {
+            let expected = format!("a divisor of search.training.sequences = {sequences}");
+            return Err(Error::input(path, "search.draws", draws.to_string(), expected));
+        }
+        let temperatures =
+            [("search.temperature", self.search.temperature), ("recover.temperature", self.recover.temperature)];
+        for (key, temperature) in temperatures {
+            // Its reciprocal scales the logits, so that must be finite as well.
+            if !(temperature > 0.0 && temperature.is_finite() && temperature.recip().is_finite()) {
+                return Err(Error::input(path, key, temperature.to_string(), "a finite number above 0"));
+            }
+        }
+        self.search.options().check().map_err(|error| error.within(path))
+    }
+}

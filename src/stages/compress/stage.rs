@@ -1,0 +1,110 @@
+//! The stages of a compression and what each reads and leaves.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Error, Result};
+
+/// In the order they are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    Rank,
+    Profile,
+    Search,
+    Extract,
+    Recover,
+    Evaluate,
+    Measure,
+    Report,
+}
+
+impl Stage {
+    pub const ALL: [Stage; 8] = [
+        Stage::Rank,
+        Stage::Profile,
+        Stage::Search,
+        Stage::Extract,
+        Stage::Recover,
+        Stage::Evaluate,
+        Stage::Measure,
+        Stage::Report,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Rank => "rank",
+            Stage::Profile => "profile",
+            Stage::Search => "search",
+            Stage::Extract => "extract",
+            Stage::Recover => "recover",
+            Stage::Evaluate => "evaluate",
+            Stage::Measure => "measure",
+            Stage::Report => "report",
+        }
+    }
+
+    /// The stages whose outputs it reads.
+    pub fn reads(self) -> &'static [Stage] {
+        match self {
+            Stage::Rank | Stage::Profile => &[],
+            Stage::Search => &[Stage::Rank, Stage::Profile],
+            Stage::Extract => &[Stage::Rank, Stage::Profile, Stage::Search],
+            Stage::Recover => &[Stage::Extract],
+            Stage::Evaluate => &[Stage::Extract, Stage::Recover],
+            Stage::Measure => &[Stage::Profile, Stage::Extract, Stage::Recover],
+            Stage::Report => &[
+                Stage::Rank,
+                Stage::Profile,
+                Stage::Search,
+                Stage::Extract,
+                Stage::Recover,
+                Stage::Evaluate,
+                Stage::Measure,
+            ],
+        }
+    }
+
+    /// The files and folders that later stages read, in the run directory.
+    pub fn outputs(self) -> &'static [&'static str] {
+        match self {
+            Stage::Rank => &["rank/importance.json"],
+            Stage::Profile => &["cost/table.csv", "cost/profile.json"],
+            Stage::Search => &["search/search.json"],
+            Stage::Extract => &["extract/extract.json", "student"],
+            Stage::Recover => &["recover/recover.json", "recovered"],
+            Stage::Evaluate => &["evaluate/evaluate.json"],
+            Stage::Measure => &["measure/measure.json"],
+            Stage::Report => &["report.json", "report.html"],
+        }
+    }
+
+    /// All that it makes.
+    pub fn folders(self) -> &'static [&'static str] {
+        match self {
+            Stage::Rank => &["rank"],
+            Stage::Profile => &["cost"],
+            Stage::Search => &["search"],
+            Stage::Extract => &["extract", "student"],
+            Stage::Recover => &["recover", "recovered"],
+            Stage::Evaluate => &["evaluate"],
+            Stage::Measure => &["measure"],
+            Stage::Report => &["report.json", "report.html"],
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Stage {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Stage> {
+        Stage::ALL.into_iter().find(|stage| stage.name() == text).ok_or_else(|| {
+            Error::Usage(format!("found {text:?}, expected one of {}", Stage::ALL.map(Stage::name).join(", ")))
+        })
+    }
+}
