@@ -2,6 +2,7 @@
 //! clear sentence and an exit code of 2 or 1, never with a panic, and never with damage to what was there.
 
 mod common;
+mod compress;
 mod disk;
 mod models;
 mod options;
