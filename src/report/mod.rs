@@ -1,5 +1,15 @@
 //! The report of a compression: as numbers, as a page, as a table for the terminal.
 
+mod chart;
 mod data;
+mod file;
+mod floats;
+mod number;
+mod page;
+mod text;
+mod verdict;
 
 pub use data::*;
+pub use file::{read, write};
+pub use page::html;
+pub use text::text;
