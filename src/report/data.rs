@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::floats;
 use crate::engine::profile::Workload;
 
 /// A compression from its parent to the measured student.
@@ -57,14 +58,21 @@ pub struct LimitResult {
     /// True where more is better: the limit is a least value.
     pub at_least: bool,
     /// What the measured student is held to. For a share of the parent's cost: of the parent as measured beside it.
+    #[serde(with = "floats")]
     pub limit: f64,
     /// The share of the parent's cost that the contract asks for, where it asks for one.
+    #[serde(with = "floats")]
     pub share_of_parent: Option<f64>,
+    #[serde(with = "floats")]
     pub parent_predicted: f64,
+    #[serde(with = "floats")]
     pub parent_measured: f64,
+    #[serde(with = "floats")]
     pub student_predicted: f64,
+    #[serde(with = "floats")]
     pub student_measured: f64,
     /// Between the quartiles of the student's repeats; 0 for memory.
+    #[serde(with = "floats")]
     pub student_iqr: f64,
     pub met: bool,
 }
@@ -78,12 +86,18 @@ pub struct ModelResult {
     pub hidden_size: usize,
     /// One per layer of the parent.
     pub layers: Vec<LayerResult>,
+    #[serde(with = "floats")]
     pub prefill_ms: f64,
+    #[serde(with = "floats")]
     pub decode_step_ms: f64,
+    #[serde(with = "floats")]
     pub request_ms: f64,
+    #[serde(with = "floats")]
     pub tokens_per_second: f64,
+    #[serde(with = "floats")]
     pub peak_mib: f64,
     /// Of the whole process, so of all models that it holds.
+    #[serde(with = "floats")]
     pub resident_mib: Option<f64>,
 }
 
@@ -95,6 +109,7 @@ pub struct LayerResult {
     pub sizes: BTreeMap<String, usize>,
     pub parameters: u64,
     /// Predicted, of a whole request.
+    #[serde(with = "floats")]
     pub request_ms: f64,
 }
 
@@ -105,7 +120,9 @@ pub struct Quality {
     /// Mean accuracy over the parts; of the parent, the student as cut out, the recovered student.
     pub mean: Option<TaskResult>,
     /// KL from parent to student on the fixed held-out set, nats per token.
+    #[serde(with = "floats")]
     pub held_out_before_recovery: f64,
+    #[serde(with = "floats")]
     pub held_out_after_recovery: f64,
     pub held_out_tokens: u64,
 }
@@ -115,9 +132,12 @@ pub struct Quality {
 pub struct TaskResult {
     pub name: String,
     pub items: usize,
+    #[serde(with = "floats")]
     pub parent: f64,
     /// As cut out of the parent, before recovery.
+    #[serde(with = "floats")]
     pub extracted: f64,
+    #[serde(with = "floats")]
     pub student: f64,
 }
 
@@ -131,15 +151,22 @@ pub struct SearchResult {
     pub draws: usize,
     pub steps: Vec<u64>,
     /// KL from parent to the masked supernet, nats per token.
+    #[serde(with = "floats")]
     pub distillation: Vec<f64>,
     /// With its factor α.
+    #[serde(with = "floats")]
     pub penalty: Vec<f64>,
+    #[serde(with = "floats")]
     pub kappa: Vec<f64>,
+    #[serde(with = "floats")]
     pub tau: Vec<f64>,
     /// By resource: expected cost / target, mean over draws.
+    #[serde(with = "floats")]
     pub rho: BTreeMap<String, Vec<f64>>,
     /// By axis: norms of the gradients of its gates' logits.
+    #[serde(with = "floats")]
     pub distillation_norms: BTreeMap<String, Vec<f64>>,
+    #[serde(with = "floats")]
     pub budget_norms: BTreeMap<String, Vec<f64>>,
 }
 
@@ -152,6 +179,7 @@ pub struct GateCurve {
     pub layer: Option<usize>,
     pub candidates: Vec<usize>,
     /// `[steps][candidates]`: softmax(κ·z).
+    #[serde(with = "floats")]
     pub probabilities: Vec<Vec<f64>>,
     /// The size in the student.
     pub chosen: usize,
@@ -160,7 +188,9 @@ pub struct GateCurve {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RepairResult {
     /// Cost / target of the gates' leading candidates, before the repair.
+    #[serde(with = "floats")]
     pub rho_before: BTreeMap<String, f64>,
+    #[serde(with = "floats")]
     pub rho_after: BTreeMap<String, f64>,
     pub gates: usize,
     /// Names of those whose size is not the leading candidate.
@@ -172,9 +202,13 @@ pub struct RepairResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundResult {
     /// By resource, in the limit's unit: what the repair aimed at, predicted, measured, and what the limit was then.
+    #[serde(with = "floats")]
     pub target: BTreeMap<String, f64>,
+    #[serde(with = "floats")]
     pub predicted: BTreeMap<String, f64>,
+    #[serde(with = "floats")]
     pub measured: BTreeMap<String, f64>,
+    #[serde(with = "floats")]
     pub limit: BTreeMap<String, f64>,
     pub met: bool,
     pub gates_changed: usize,
@@ -185,8 +219,10 @@ pub struct RecoveryResult {
     pub tokens: u64,
     pub steps: Vec<u64>,
     /// KL from parent to student of each step, nats per token.
+    #[serde(with = "floats")]
     pub loss: Vec<f64>,
     /// Mean of the last steps, at most 25.
+    #[serde(with = "floats")]
     pub final_loss: f64,
 }
 
@@ -195,11 +231,14 @@ pub struct CostModelResult {
     /// Of the table that was measured.
     pub rows: usize,
     /// The margin kept from a limit: the 95th percentile of the held-out errors, by resource.
+    #[serde(with = "floats")]
     pub margin: BTreeMap<String, f64>,
     /// Whole models, held out: the parent, random architectures, and the student.
     pub points: Vec<CostPoint>,
     /// By resource: median and worst of |predicted − measured| / measured over `points`.
+    #[serde(with = "floats")]
     pub median_error: BTreeMap<String, f64>,
+    #[serde(with = "floats")]
     pub worst_error: BTreeMap<String, f64>,
     /// Rows of the table for the hidden sizes of parent and student.
     pub table: Vec<CostRow>,
@@ -209,9 +248,13 @@ pub struct CostModelResult {
 pub struct CostPoint {
     /// "parent", "student", or the number of a random architecture.
     pub name: String,
+    #[serde(with = "floats")]
     pub predicted_ms: f64,
+    #[serde(with = "floats")]
     pub measured_ms: f64,
+    #[serde(with = "floats")]
     pub predicted_mib: f64,
+    #[serde(with = "floats")]
     pub measured_mib: f64,
 }
 
@@ -220,11 +263,16 @@ pub struct CostRow {
     pub hidden_size: usize,
     /// "mamba H16 P16 …", "moe E16 F64 …", "rest".
     pub part: String,
+    #[serde(with = "floats")]
     pub prefill_ms: f64,
     /// Of one step, mean over the workload's contexts.
+    #[serde(with = "floats")]
     pub decode_us: f64,
+    #[serde(with = "floats")]
     pub weights_bytes: f64,
+    #[serde(with = "floats")]
     pub cache_bytes: f64,
+    #[serde(with = "floats")]
     pub workspace_bytes: f64,
 }
 
@@ -238,5 +286,6 @@ pub struct Reproduce {
     /// Digests of what the recipe reads.
     pub inputs: BTreeMap<String, String>,
     /// Wall time of each stage in this run, where this process did it.
+    #[serde(with = "floats")]
     pub seconds: BTreeMap<String, f64>,
 }

@@ -1,0 +1,193 @@
+//! The curves of search and recovery.
+
+use serde::Serialize;
+
+use super::gates::{BAND, axis_name, leading};
+use super::panel::{Panel, left_out};
+use crate::report::chart::{LineChart, Mark, Series, Smoothing, line_key, point_key};
+use crate::report::number::{count, ratio, short};
+use crate::report::{Report, SearchResult};
+
+/// A probability from which on a gate counts as decided.
+const DECIDED: f64 = 0.95;
+/// Values over a factor of this are drawn on a logarithmic axis.
+const SPREAD: f64 = 20.0;
+
+#[derive(Serialize)]
+pub(super) struct Search {
+    architectures: String,
+    converged: bool,
+    steps: usize,
+    tokens: String,
+    draws: usize,
+    panels: Vec<Panel>,
+}
+
+fn chart<'a>(label: &'a str, unit: &'a str, steps: &'a [u64], series: Vec<Series<'a>>) -> LineChart<'a> {
+    LineChart {
+        label,
+        unit,
+        steps,
+        series,
+        smoothing: Smoothing::None,
+        log_from: f64::INFINITY,
+        band: None,
+        rules: Vec::new(),
+        marks: Vec::new(),
+        zero_based: true,
+    }
+}
+
+fn keys(names: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
+    names.into_iter().enumerate().map(|(i, name)| (line_key(i), name)).collect()
+}
+
+pub(super) fn search(report: &Report) -> Search {
+    let search = &report.search;
+    let panels =
+        vec![distillation(search), penalty(search), rho(search), certainty(search), norms(search), annealing(search)];
+    Search {
+        architectures: search.architectures.clone(),
+        converged: search.converged,
+        steps: search.steps.len(),
+        tokens: count(search.tokens),
+        draws: search.draws,
+        panels,
+    }
+}
+
+fn one<'a>(name: &'a str, values: &'a [f64]) -> Vec<Series<'a>> {
+    vec![Series { name, style: 0, values }]
+}
+
+fn distillation(search: &SearchResult) -> Panel {
+    let series = one("KL", &search.distillation);
+    let chart = LineChart {
+        smoothing: Smoothing::Mean,
+        log_from: SPREAD,
+        ..chart("KL from the parent to the masked supernet over steps", "nats per token", &search.steps, series)
+    };
+    Panel::new("Distillation loss", chart.draw()).note(left_out(&search.distillation))
+}
+
+fn penalty(search: &SearchResult) -> Panel {
+    let series = one("penalty", &search.penalty);
+    let chart = LineChart {
+        smoothing: Smoothing::Mean,
+        log_from: SPREAD,
+        ..chart("Budget penalty over steps", "α · penalty", &search.steps, series)
+    };
+    Panel::new("Budget penalty", chart.draw()).note(left_out(&search.penalty))
+}
+
+fn rho(search: &SearchResult) -> Panel {
+    let series = search.rho.iter().enumerate().map(|(style, (name, values))| Series { name, style, values });
+    let base = chart(
+        "Expected cost over target of each limit, over steps",
+        "expected cost / target",
+        &search.steps,
+        series.collect(),
+    );
+    let chart = LineChart { band: Some(BAND), zero_based: false, ..base };
+    Panel::new("ρ of each limit; the band is 98–100 %", chart.draw())
+        .keys(keys(search.rho.keys().cloned()))
+        .note(left_out(search.rho.values().flatten()))
+}
+
+/// The least certain gate decides when the search may end.
+fn certainty(search: &SearchResult) -> Panel {
+    let mut least = Vec::new();
+    let mut median = Vec::new();
+    for step in 0..search.steps.len() {
+        let leads = search.gates.iter().filter_map(|gate| leading(gate.probabilities.get(step)?));
+        let mut leads: Vec<f64> = leads.map(|(_, p)| p).collect();
+        leads.sort_by(f64::total_cmp);
+        least.push(leads.first().copied().unwrap_or(f64::NAN));
+        median.push(leads.get(leads.len() / 2).copied().unwrap_or(f64::NAN));
+    }
+    let series = vec![
+        Series { name: "least certain gate", style: 0, values: &least },
+        Series { name: "median gate", style: 1, values: &median },
+    ];
+    let base = chart("Probability of the leading candidate over steps", "probability", &search.steps, series);
+    let chart = LineChart { rules: vec![(DECIDED, "0.95: decided")], ..base };
+    Panel::new("Leading candidate’s probability", chart.draw())
+        .keys(keys(["least certain gate".to_owned(), "median gate".to_owned()]))
+}
+
+fn norms(search: &SearchResult) -> Panel {
+    let ratios: Vec<(String, Vec<f64>)> = search
+        .distillation_norms
+        .iter()
+        .filter_map(|(axis, distillation)| {
+            let budget = search.budget_norms.get(axis)?;
+            // Without a budget gradient, within the band, there is no ratio.
+            Some((axis_name(axis), distillation.iter().zip(budget).map(|(d, b)| ratio(*d, *b)).collect()))
+        })
+        .collect();
+    let series = ratios.iter().enumerate().map(|(style, (name, values))| Series { name, style, values });
+    let base = chart(
+        "Ratio of gradient norms, distillation over budget, by axis",
+        "‖∂KL‖ / ‖∂penalty‖",
+        &search.steps,
+        series.collect(),
+    );
+    let chart = LineChart { smoothing: Smoothing::Median, log_from: 4.0, rules: vec![(1.0, "equal")], ..base };
+    Panel::new("Gradient norms, distillation / budget", chart.draw())
+        .keys(keys(ratios.iter().map(|r| r.0.clone())))
+        .note("Running median of 11 steps.")
+}
+
+fn annealing(search: &SearchResult) -> Panel {
+    let series = vec![
+        Series { name: "κ, sharpness of the logits", style: 0, values: &search.kappa },
+        Series { name: "τ, temperature of a draw", style: 1, values: &search.tau },
+    ];
+    let base = chart("Kappa and tau over steps", "κ, τ", &search.steps, series);
+    let chart = LineChart { log_from: SPREAD, ..base };
+    Panel::new("Annealing", chart.draw()).keys(keys(["κ (logits)".to_owned(), "τ (draws)".to_owned()]))
+}
+
+#[derive(Serialize)]
+pub(super) struct Recovery {
+    tokens: String,
+    steps: usize,
+    final_loss: String,
+    window: usize,
+    before: String,
+    after: String,
+    gained: String,
+    panel: Panel,
+}
+
+pub(super) fn recovery(report: &Report) -> Recovery {
+    let (recovery, quality) = (&report.recovery, &report.quality);
+    let (before, after) = (quality.held_out_before_recovery, quality.held_out_after_recovery);
+    let base = chart(
+        "KL from parent to student over the steps of recovery",
+        "nats per token",
+        &recovery.steps,
+        one("KL", &recovery.loss),
+    );
+    let chart = LineChart {
+        smoothing: Smoothing::Mean,
+        log_from: SPREAD,
+        marks: vec![(Mark::First, before, "held out, as cut out"), (Mark::Last, after, "held out, recovered")],
+        ..base
+    };
+    let keys = [
+        (line_key(0), "training batches, mean of 11 steps".to_owned()),
+        (point_key("hollow"), "held out, before".to_owned()),
+        (point_key("student"), "held out, after".to_owned()),
+    ];
+    Recovery {
+        tokens: count(recovery.tokens),
+        steps: recovery.steps.len(),
+        final_loss: short(recovery.final_loss),
+        window: recovery.loss.len().min(25),
+        before: short(before),
+        after: short(after),
+        gained: crate::report::number::percent(1.0 - ratio(after, before), 0),
+        panel: Panel::new("KL from parent to student", chart.draw()).keys(keys).note(left_out(&recovery.loss)),
+    }
+}
