@@ -26,7 +26,7 @@ pub struct Difficulty {
 
 impl Default for Difficulty {
     fn default() -> Self {
-        Self { weight: 1.0, min_pairs: 6, max_pairs: 20, keys: 26, values: 2, queries: 1 }
+        Self { weight: 1.25, min_pairs: 4, max_pairs: 13, keys: 26, values: 10, queries: 3 }
     }
 }
 
