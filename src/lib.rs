@@ -17,6 +17,7 @@
 //! | [`supernet`] | the search space, importance, sorting, masks, extraction |
 //! | [`cost`] | what an architecture costs on a deployment |
 //! | [`search`] | the search for an architecture within limits, and its repair |
+//! | [`baseline`] | architectures that a search is compared with |
 //! | [`report`] | what a compression did, as numbers, a page and a table |
 //! | [`stages`] | the jobs a user starts |
 //! | [`cli`] | argument parsing |
@@ -25,6 +26,7 @@
 //! K top-k, F width, V vocabulary, R rows (usually B·T).
 
 pub mod autograd;
+pub mod baseline;
 pub mod cli;
 pub mod config_file;
 pub mod cost;

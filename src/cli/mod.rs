@@ -7,6 +7,7 @@ mod inspect;
 mod measure;
 mod output;
 mod pretrain;
+mod study;
 mod tokenize;
 
 use std::io::IsTerminal;
@@ -54,6 +55,7 @@ enum Command {
     /// Stage of a run: write report.html and report.json.
     Report(compress::StageArgs),
     Validate(compress::ValidateArgs),
+    Study(study::Args),
     Inspect(inspect::Args),
     Pretrain(pretrain::Args),
     Generate(generate::Args),
@@ -98,6 +100,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Measure(args) => measure::run(args),
         Command::Report(args) => compress::stage(Stage::Report, args),
         Command::Validate(args) => compress::validate(args),
+        Command::Study(args) => study::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Pretrain(args) => pretrain::run(args),
         Command::Evaluate(args) => evaluate::run(args),

@@ -4,4 +4,5 @@ pub mod compress;
 pub mod evaluate;
 pub mod pretrain;
 pub mod recover;
+pub mod study;
 pub mod training;

@@ -1,0 +1,275 @@
+//! One architecture of a study: how it is chosen, recovered and scored.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::limits::Share;
+use super::{Bench, Study};
+use crate::baseline;
+use crate::cost::Resource;
+use crate::model::ExpertMasking;
+use crate::search::repair;
+use crate::stages::compress::{Compression, RecoverRecipe, SearchRecipe, evaluate, recover, search};
+use crate::supernet::{Choice, extract};
+use crate::{Error, Result, files};
+
+/// How architectures are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arm {
+    /// The recipe's search.
+    Search,
+    /// The search from random logits with a warm-up, the paper's comparison.
+    RouterInit,
+    /// The search with the expert masks on the routing scores.
+    ScoreMasking,
+    /// Random logits through the repair.
+    Random,
+    /// One width per axis for all layers: Minitron++.
+    Uniform,
+}
+
+impl Arm {
+    pub fn name(self) -> &'static str {
+        match self {
+            Arm::Search => "search",
+            Arm::RouterInit => "router_init",
+            Arm::ScoreMasking => "score_masking",
+            Arm::Random => "random",
+            Arm::Uniform => "uniform",
+        }
+    }
+
+    /// The recipe of the arm's search; `None` where it does not search.
+    pub fn search(self, recipe: &SearchRecipe, seed: u64) -> Option<SearchRecipe> {
+        let mut recipe = recipe.clone();
+        recipe.training.seed = recipe.training.seed.wrapping_add(seed);
+        match self {
+            Arm::Search => {}
+            Arm::RouterInit => {
+                recipe.router.output_std = 1.0;
+                recipe.router.warmup_steps = recipe.training.steps.div_ceil(10);
+            }
+            Arm::ScoreMasking => recipe.expert_masking = ExpertMasking::Score,
+            Arm::Random | Arm::Uniform => return None,
+        }
+        Some(recipe)
+    }
+}
+
+/// What is trained and scored once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Which of the study's shares.
+    pub share: usize,
+    /// Added to the recipe's seeds of search and recovery.
+    pub seed: u64,
+    pub arm: Arm,
+    /// Which of the arm's candidates; `None` where it has one.
+    pub candidate: Option<usize>,
+}
+
+/// `result.json` of a unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnitResult {
+    pub share: String,
+    pub seed: u64,
+    pub arm: Arm,
+    pub candidate: Option<usize>,
+    /// Gate → size.
+    pub architecture: Value,
+    pub parameters: u64,
+    pub active_parameters: u64,
+    /// Predicted cost over limit, by resource.
+    pub rho: BTreeMap<String, f64>,
+    /// Predicted cost over target, by resource: what the architecture was chosen by.
+    pub rho_of_target: BTreeMap<String, f64>,
+    /// KL from the parent on the held-out set, nats per token, as cut out and after recovery.
+    pub held_out_before: f64,
+    pub held_out: f64,
+    /// KL from the parent in the last steps of recovery, at most 25.
+    pub recovery: f64,
+    pub recovery_tokens: u64,
+    /// The mean of the tasks' scores after recovery.
+    pub task_mean: Option<f64>,
+    /// `None` where the architecture was not searched for.
+    pub search: Option<SearchOutcome>,
+    /// Work of the process that finished it.
+    pub seconds: f64,
+}
+
+impl UnitResult {
+    /// Of search and recovery.
+    pub fn tokens(&self) -> u64 {
+        self.recovery_tokens + self.search.as_ref().map_or(0, |search| search.tokens)
+    }
+}
+
+/// How a search went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchOutcome {
+    /// To convergence, or to the recipe's limit.
+    pub steps: u64,
+    pub tokens: u64,
+    pub converged: bool,
+    /// Distillation loss of the masked supernet over the last steps, at most 25, in nats per token.
+    pub distillation: f64,
+    /// Cost over target of the leading candidates, by resource.
+    pub rho_before: BTreeMap<String, f64>,
+    /// Names of the gates that the repair gave another candidate than the leading one.
+    pub gates_changed: Vec<String>,
+    /// Norm of the distillation loss's gradient with respect to all logits, mean over the steps.
+    pub distillation_gradient_norm: f64,
+    /// The same by axis.
+    pub distillation_gradient_norms: BTreeMap<String, f64>,
+}
+
+impl Unit {
+    /// Its folder, in the run directory.
+    pub fn folder(&self, share: &Share) -> String {
+        let mut folder = format!("study/{}/{}/{}", share.label, self.seed, self.arm.name());
+        if let Some(candidate) = self.candidate {
+            folder += &format!("/{candidate}");
+        }
+        folder
+    }
+
+    pub fn result_path(&self, c: &Compression, share: &Share) -> PathBuf {
+        c.path(&self.folder(share)).join("result.json")
+    }
+
+    /// What was stored, where it was finished before.
+    pub fn read(&self, c: &Compression, share: &Share) -> Result<Option<UnitResult>> {
+        let path = self.result_path(c, share);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let result: UnitResult = files::read_json(&path, "a unit's result")?;
+        c.space.choice_from_json(&path, &result.architecture)?;
+        let found = (result.share.as_str(), result.seed, result.arm, result.candidate);
+        let expected = (share.label.as_str(), self.seed, self.arm, self.candidate);
+        if found != expected {
+            return Err(Error::input(&path, "unit", format!("{found:?}"), format!("{expected:?}, by its folder")));
+        }
+        Ok(Some(result))
+    }
+
+    /// Chooses, recovers and scores; trains in `search/` and `recover/` of its folder and leaves `result.json` last.
+    pub fn run(&self, study: &Study<'_>) -> Result<UnitResult> {
+        let start = Instant::now();
+        let (c, share, bench) = (study.c, &study.shares[self.share], study.bench()?);
+        let folder = self.folder(share);
+        c.run.folder(&folder)?;
+        let (choice, search) = self.choose(study, &folder)?;
+        let student = extract(&bench.sorted, &c.space, &choice)?;
+        let parameters = student.config.parameters();
+        let held_out_before = bench.held_out(c, &student)?;
+        let recipe = recover_recipe(&c.recipe.recover, self.seed);
+        let (student, recovered) = recover::recover(c, &recipe, student, &format!("{folder}/recover"))?;
+        let result = UnitResult {
+            share: share.label.clone(),
+            seed: self.seed,
+            arm: self.arm,
+            candidate: self.candidate,
+            architecture: c.space.choice_to_json(&choice)?,
+            parameters: parameters.total,
+            active_parameters: parameters.active,
+            rho: by_name(&share.model.resources, |resource| resource.rho(&choice.0)),
+            rho_of_target: by_name(&share.targets, |target| target.rho(&choice.0)),
+            held_out_before,
+            held_out: bench.held_out(c, &student)?,
+            recovery: recovered.loss,
+            recovery_tokens: recovered.tokens,
+            task_mean: evaluate::score(c, &student)?.and_then(|evaluation| evaluation.mean_accuracy),
+            search,
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        files::write_json(&self.result_path(c, share), &result)?;
+        for training in ["search", "recover"] {
+            // They are many times the model's size, and nothing goes on from them.
+            let checkpoints = c.path(&format!("{folder}/{training}/checkpoints"));
+            if checkpoints.exists() {
+                files::remove_dir(&checkpoints)?;
+            }
+        }
+        // As a later process reads it: the last bit of a number may not survive its text.
+        Ok(self.read(c, share)?.unwrap_or(result))
+    }
+
+    fn choose(&self, study: &Study<'_>, folder: &str) -> Result<(Choice, Option<SearchOutcome>)> {
+        let (c, share) = (study.c, &study.shares[self.share]);
+        let candidate = self.candidate.unwrap_or(0);
+        if let Some(recipe) = self.arm.search(&c.recipe.search, self.seed) {
+            let (choice, outcome) = searched(c, study.bench()?, &recipe, &share.targets, &format!("{folder}/search"))?;
+            return Ok((choice, Some(outcome)));
+        }
+        if self.arm == Arm::Random {
+            let seed = self.seed.wrapping_shl(32).wrapping_add(candidate as u64);
+            return Ok((baseline::random(&c.space, &share.targets, c.recipe.search.delta, seed)?, None));
+        }
+        Ok((study.uniform[self.share].choices[candidate].clone(), None))
+    }
+}
+
+fn searched(
+    c: &Compression,
+    bench: &Bench,
+    recipe: &SearchRecipe,
+    targets: &[Resource],
+    folder: &str,
+) -> Result<(Choice, SearchOutcome)> {
+    let searched = search::search(c, recipe, &bench.sorted, targets, folder)?;
+    let repaired = repair(&c.space, &searched.log_probabilities, targets, recipe.delta)?;
+    let (norm, norms) = gradient_norms(&c.path(folder).join("metrics.jsonl"))?;
+    let outcome = SearchOutcome {
+        steps: searched.steps,
+        tokens: searched.tokens,
+        converged: searched.converged,
+        distillation: searched.distillation,
+        rho_before: targets.iter().map(|t| t.name.clone()).zip(repaired.rho_before).collect(),
+        gates_changed: repaired.gates_changed,
+        distillation_gradient_norm: norm,
+        distillation_gradient_norms: norms,
+    };
+    Ok((repaired.choice, outcome))
+}
+
+/// The recipe with the seed's data order: the same batches for all arms.
+fn recover_recipe(recipe: &RecoverRecipe, seed: u64) -> RecoverRecipe {
+    let mut recipe = recipe.clone();
+    recipe.training.seed = recipe.training.seed.wrapping_add(seed);
+    recipe
+}
+
+fn by_name(resources: &[Resource], rho: impl Fn(&Resource) -> f64) -> BTreeMap<String, f64> {
+    resources.iter().map(|resource| (resource.name.clone(), rho(resource))).collect()
+}
+
+/// Norms of the distillation's gradient with respect to the logits: of all, and by axis; means over the steps.
+fn gradient_norms(metrics: &std::path::Path) -> Result<(f64, BTreeMap<String, f64>)> {
+    let text = files::read_text(metrics)?;
+    let (mut all, mut by_axis, mut steps) = (0.0, BTreeMap::<String, f64>::new(), 0.0);
+    for (i, line) in text.lines().enumerate() {
+        let fault = |found: String| {
+            let expected = "an object with logit_gradient_norms";
+            Error::input(metrics, format!("line {}", i + 1), found, expected)
+        };
+        let value: Value = serde_json::from_str(line).map_err(|error| fault(error.to_string()))?;
+        let norms = value.get("logit_gradient_norms").and_then(Value::as_object);
+        let norms = norms.ok_or_else(|| fault("another line".into()))?;
+        let mut squares = 0.0;
+        for (axis, norm) in norms {
+            let norm = norm.get("distillation").and_then(Value::as_f64).unwrap_or(f64::NAN);
+            squares += norm * norm;
+            *by_axis.entry(axis.clone()).or_default() += norm;
+        }
+        all += squares.sqrt();
+        steps += 1.0;
+    }
+    by_axis.values_mut().for_each(|norm| *norm /= steps);
+    Ok((all / steps.max(1.0), by_axis))
+}

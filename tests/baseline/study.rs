@@ -1,0 +1,230 @@
+//! The command, on a model of five layers for a few steps.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::program::{Folder, Outcome, run};
+
+const SPACE: &str = "hidden_size = [64, 56, 48, 32]\n[mamba]\nheads = [8, 4]\n[moe]\nexperts = [8, 4]\n\
+                     intermediate = [48, 40, 16, 0]\nshared_intermediate = [80, 64, 40]\n";
+
+const RECIPE: &str = r#"
+parent = "base"
+space = "space.toml"
+contract = "contract.toml"
+
+[data]
+kind = "tasks"
+
+[rank]
+sequences = 4
+length = 64
+
+[profile]
+repeats = 1
+layers_per_run = 4
+starts = 1
+held_out = 1
+held_out_repeats = 1
+
+[search]
+draws = 2
+slack = "binding"
+
+[search.training]
+steps = 3
+sequences = 2
+length = 64
+learning_rate = 1e-3
+seed = 5
+checkpoint_every = 2
+
+[recover.training]
+steps = 3
+sequences = 2
+length = 64
+learning_rate = 1e-3
+seed = 7
+
+[evaluate]
+examples = 2
+sequences = 4
+length = 64
+"#;
+
+fn contract(limits: &str) -> String {
+    let head = "device = \"cpu\"\nengine = \"builtin\"\nprecision = \"f32\"\nthreads = 1\n";
+    let workload = "[workload]\nbatch = 1\ninput_tokens = 16\noutput_tokens = 2\nprefill_chunk = 16\n";
+    format!("{head}{workload}[limits]\n{limits}\n")
+}
+
+fn setting(limits: &str) -> Folder {
+    let folder = Folder::new();
+    folder.model("base");
+    folder.file("space.toml", SPACE);
+    folder.file("contract.toml", contract(limits));
+    folder.file("recipe.toml", RECIPE);
+    folder
+}
+
+fn study(folder: &Folder, options: &[&str]) -> Outcome {
+    let (recipe, out) = (folder.at("recipe.toml"), folder.at("run"));
+    run(["--threads", "1", "study", &recipe, "--out", &out].iter().chain(options))
+}
+
+/// All `result.json` below a folder, by path.
+fn results(folder: &Path) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(results(&path));
+        } else if path.ends_with("result.json") {
+            let name = path.to_str().unwrap().split_once("/study/").unwrap().1.to_owned();
+            found.insert(name, serde_json::from_slice(&fs::read(&path).unwrap()).unwrap());
+        }
+    }
+    found
+}
+
+fn without_seconds(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(map) => {
+            map.remove("seconds");
+            map.values_mut().for_each(|v| *v = without_seconds(v.take()));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|v| *v = without_seconds(v.take())),
+        _ => {}
+    }
+    value
+}
+
+/// What each unit says, and that the arms of a seed are recovered on the same batches.
+fn check_unit(name: &str, unit: &Value) {
+    let number = |key: &str| unit[key].as_f64().unwrap_or_else(|| panic!("{name}: {key} of {unit}"));
+    let rho = unit["rho_of_target"]["memory"].as_f64().unwrap();
+    assert!(rho <= 1.0 && rho > 0.5 && unit["rho"]["memory"].as_f64().unwrap() <= rho, "{name}: {unit}");
+    for key in ["held_out_before", "held_out", "recovery", "task_mean", "parameters", "active_parameters"] {
+        assert!(number(key) >= 0.0, "{name}: {unit}");
+    }
+    assert_eq!(number("recovery_tokens"), 3.0 * 2.0 * 64.0, "{name}");
+    let searched = !(name.contains("/random/") || name.contains("/uniform/"));
+    assert_eq!(unit["search"].is_object(), searched, "{name}");
+    if searched {
+        // From random logits a search may settle before its last step.
+        let steps = unit["search"]["steps"].as_u64().unwrap();
+        assert!(steps == 3 || unit["search"]["converged"] == true, "{name}: {unit}");
+        assert_eq!(unit["search"]["tokens"], steps * 2 * 64, "{name}");
+        assert!(unit["search"]["distillation_gradient_norm"].as_f64().unwrap() > 0.0, "{name}: {unit}");
+        assert!(unit["search"]["rho_before"]["memory"].is_number(), "{name}: {unit}");
+    }
+}
+
+#[test]
+fn a_study_compares_all_arms_and_goes_on_where_it_was() {
+    let folder = setting("memory_of_parent = 0.5");
+    let options = ["--shares", "0.85,0.7", "--seeds", "2", "--random", "2", "--uniform", "2", "--ablations"];
+    let first = study(&folder, &[&options[..], &["--json"]].concat()).ok();
+    assert!(first.err.contains("study 1/28: share 0.85, seed 0, search\n") && first.err.contains(" left"), "{first:?}");
+    let told: Value = serde_json::from_str(&first.out).unwrap();
+    let units = results(&folder.path().join("run/study"));
+    assert_eq!(units.len(), 2 * 2 * (3 + 2 + 2), "{:?}", units.keys());
+    units.iter().for_each(|(name, unit)| check_unit(name, unit));
+    for share in ["0.85", "0.7"] {
+        // Random architectures and seeds of the search differ, the candidates of the uniform arm do not.
+        let of = |path: &str, key: &str| units[&format!("{share}/{path}/result.json")][key].clone();
+        let random = ["0/random/0", "0/random/1", "1/random/0", "1/random/1"].map(|path| of(path, "architecture"));
+        assert!(random.iter().any(|other| *other != random[0]), "{random:?}");
+        assert_eq!(of("0/uniform/1", "architecture"), of("1/uniform/1", "architecture"));
+        assert_eq!(of("0/uniform/1", "held_out_before"), of("1/uniform/1", "held_out_before"));
+        assert_ne!(of("0/uniform/1", "recovery"), of("1/uniform/1", "recovery"));
+        assert!(of("0/uniform/0", "held_out_before").as_f64() <= of("0/uniform/1", "held_out_before").as_f64());
+    }
+    let norm = |arm: &str| units[&format!("0.7/0/{arm}/result.json")]["search"]["distillation_gradient_norm"].clone();
+    assert!(norm("search") != norm("router_init") && norm("search") != norm("score_masking"));
+    check_summary(&told, &units);
+    assert_eq!(serde_json::from_slice::<Value>(&folder.read("run/study.json")).unwrap(), told);
+    check_tables(&folder, &options);
+
+    // A finished study only tells.
+    let again = study(&folder, &[&options[..], &["--json"]].concat()).ok();
+    assert!(again.out == first.out);
+    assert!(!again.err.contains("study "), "{again:?}");
+    resumes(&folder, &options, &told);
+}
+
+fn check_summary(told: &Value, units: &BTreeMap<String, Value>) {
+    let shares = told["shares"].as_array().unwrap();
+    assert_eq!(shares.iter().map(|s| s["share"].as_str().unwrap()).collect::<Vec<_>>(), ["0.85", "0.7"]);
+    for share in shares {
+        let limit = &share["limits"][0];
+        assert_eq!((limit["resource"].as_str(), limit["unit"].as_str()), (Some("memory"), Some("MiB")));
+        assert!(limit["target"].as_f64().unwrap() <= limit["limit"].as_f64().unwrap());
+        let arms = share["arms"].as_array().unwrap();
+        let names: Vec<&str> = arms.iter().map(|arm| arm["arm"].as_str().unwrap()).collect();
+        assert_eq!(names, ["search", "router_init", "score_masking", "random", "uniform"]);
+        let best = |arm: &str, seed: u64| {
+            let prefix = format!("{}/{seed}/{arm}/", share["share"].as_str().unwrap());
+            let of_arm = units.iter().filter(|(name, _)| name.starts_with(&prefix));
+            of_arm.map(|(_, unit)| unit["held_out"].as_f64().unwrap()).fold(f64::MAX, f64::min)
+        };
+        for (arm, told) in names.iter().zip(arms) {
+            let mean = (best(arm, 0) + best(arm, 1)) / 2.0;
+            assert!((told["held_out"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12, "{arm}: {told}");
+            let wins = (0..2).filter(|seed| best("search", *seed) < best(arm, *seed)).count();
+            let expected = if *arm == "search" { Value::Null } else { wins.into() };
+            assert_eq!(told["search_wins"], expected, "{arm}");
+        }
+    }
+}
+
+fn check_tables(folder: &Folder, options: &[&str]) {
+    let text = study(folder, options).ok().out;
+    for part in ["random, best of 2", "uniform, best of 2", "router_init", "score_masking", "Share 0.85: memory ≤ "] {
+        assert!(text.contains(part), "lacks {part:?}: {text}");
+    }
+    let markdown = String::from_utf8(folder.read("run/study.md")).unwrap();
+    let rows: Vec<&str> = markdown.lines().filter(|line| line.starts_with("| 0.")).collect();
+    assert_eq!(rows.len(), 2 * 5 + 2 * 3, "{markdown}");
+    assert!(rows.iter().all(|row| row.matches('|').count() == if row.contains("M |") { 8 } else { 10 }), "{markdown}");
+}
+
+/// After a deleted result, and after a kill: the same numbers.
+fn resumes(folder: &Folder, options: &[&str], told: &Value) {
+    let unit = folder.path().join("run/study/0.7/1/search/result.json");
+    fs::remove_file(&unit).unwrap();
+    fs::remove_file(folder.path().join("run/study/0.85/uniform.json")).unwrap();
+    let again = study(folder, &[options, &["--json"]].concat()).ok();
+    assert!(again.err.contains("study 28/28: share 0.7, seed 1, search  "), "{again:?}");
+    let again: Value = serde_json::from_str(&again.out).unwrap();
+    assert!(without_seconds(again) == without_seconds(told.clone()));
+    // More of an arm adds to what is there.
+    let wider = ["--shares", "0.7", "--seeds", "2", "--random", "3", "--uniform", "2"];
+    let wider = study(folder, &[&wider[..], &["--json"]].concat()).ok();
+    assert_eq!(wider.err.matches("study ").count(), 2, "{wider:?}");
+    // Units of another cost table are not mixed in.
+    let table = folder.path().join("run/cost/table.csv");
+    let mut text = fs::read_to_string(&table).unwrap();
+    text.push('\n');
+    fs::write(&table, text).unwrap();
+    study(folder, &["--quiet"]).refused(2, &["study/inputs.json", "cost/table.csv", "has changed", "remove"]);
+}
+
+#[test]
+fn options_and_limits_that_cannot_be_are_refused() {
+    let folder = setting("memory_mib = 100");
+    study(&folder, &["--seeds", "0"]).refused(2, &["--seeds", "found 0", "from 1"]);
+    for share in ["0", "1.5", "-0.5", "nan", "inf"] {
+        study(&folder, &["--shares", share]).refused(2, &["--shares", "above 0, at most 1"]);
+    }
+    study(&folder, &["--shares", "0.5,0.5"]).refused(2, &["--shares", "0.5 twice"]);
+    study(&folder, &["--shares", "half"]).failed(2, &["--shares", "half"]);
+    assert!(!folder.names("").contains(&"run".into()));
+    study(&folder, &["--quiet", "--shares", "0.0001"])
+        .refused(2, &["share 0.0001: memory", "10485.76 B", "architecture"]);
+    folder.file("recipe.toml", RECIPE.replace("steps = 3", "steps = 0"));
+    study(&folder, &[]).refused(2, &["recipe.toml", "steps"]);
+}
