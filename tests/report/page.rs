@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use autocompress::report::{Report, html, write};
+use autocompress::report::{Report, html, text, write};
 
 use crate::fixture::report;
 use crate::hostile::{self, SCRIPT};
@@ -130,7 +130,7 @@ fn it_says_what_the_report_says() {
     }
     assert!(page.contains("memory_mib = 5"), "the recipe");
     let missed = html(&hostile::one_limit()).unwrap();
-    assert!(missed.contains("Not met: latency") && missed.contains("✗ not met") && !missed.contains("Every limit"));
+    assert!(missed.contains("Not met: latency by ") && missed.contains("✗ not met") && !missed.contains("Every limit"));
 }
 
 /// Not a check: leaves pages for a person to look at.
@@ -142,6 +142,6 @@ fn leave_pages_to_look_at() {
         let folder = folder.join(name.replace('*', "x").replace([' ', ','], "_"));
         fs::create_dir_all(&folder).unwrap();
         write(&report, &folder).unwrap();
-        println!("{}", folder.join("report.html").display());
+        println!("{}\n{}", folder.join("report.html").display(), text(&report));
     }
 }

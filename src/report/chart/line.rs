@@ -155,7 +155,8 @@ impl LineChart<'_> {
                     title.push_str(&format!("\n{}: {}", series.name, short(*value)));
                 }
             }
-            svg.rect([at - width / 2.0, frame.top, width, frame.bottom - frame.top], "hit", Some(&title));
+            let (left, right) = ((at - width / 2.0).max(frame.left), (at + width / 2.0).min(frame.right));
+            svg.rect([left, frame.top, right - left, frame.bottom - frame.top], "hit", Some(&title));
         }
     }
 }

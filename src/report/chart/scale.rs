@@ -45,7 +45,8 @@ impl Scale {
         let positive = || finite().filter(|v| *v > 0.0).map(|v| v.clamp(SMALLEST, LARGEST));
         let lo = positive().fold(f64::INFINITY, f64::min);
         let hi = positive().fold(0.0, f64::max);
-        if finite().any(|v| v < 0.0) || !(hi / lo >= spread) {
+        let spread_out = hi > 0.0 && hi / lo >= spread;
+        if finite().any(|v| v < 0.0) || !spread_out {
             return Scale::linear(finite().chain([0.0]), range, 4);
         }
         let domain = [round_down(lo), round_up(hi)];
@@ -99,7 +100,7 @@ impl Scale {
     }
 }
 
-/// The lowest and the highest, apart: [0, 1] where there is nothing, and room around a constant.
+/// The lowest and the highest, apart: [0, 1] where there is nothing or only 0, and room around a constant.
 fn bounds(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let mut ends = [f64::INFINITY, f64::NEG_INFINITY];
     for value in values.filter(|v| v.is_finite()).map(|v| v.clamp(-LARGEST, LARGEST)) {
@@ -114,8 +115,10 @@ fn bounds(values: impl Iterator<Item = f64>) -> [f64; 2] {
     if hi - lo > size * 1e-9 && hi - lo > SMALLEST {
         return [lo, hi];
     }
-    let room = if size > SMALLEST { size * 0.1 } else { 1.0 };
-    [lo - room, hi + room]
+    if size <= SMALLEST {
+        return [0.0, 1.0];
+    }
+    [lo - size * 0.1, hi + size * 0.1]
 }
 
 /// The least of 1, 2 or 5 times a power of ten that is at least `raw`.

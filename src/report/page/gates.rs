@@ -38,7 +38,7 @@ struct SmallGate {
 }
 
 /// What an axis is called, with its letter.
-pub(super) fn axis_name(axis: &str) -> String {
+fn axis_name(axis: &str) -> String {
     match axis {
         "hidden_size" => "hidden size d",
         "mamba.heads" => "Mamba heads H",
@@ -53,7 +53,7 @@ pub(super) fn axis_name(axis: &str) -> String {
 
 fn candidate_name(gate: &GateCurve, size: usize) -> String {
     match (gate.axis.as_str(), size) {
-        ("keep", 0) => "remove".to_owned(),
+        ("keep", 0) => "cut".to_owned(),
         ("keep", _) => "keep".to_owned(),
         _ => size.to_string(),
     }
