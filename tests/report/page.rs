@@ -129,6 +129,10 @@ fn it_says_what_the_report_says() {
         assert!(page.contains(&row.part));
     }
     assert!(page.contains("memory_mib = 5"), "the recipe");
+    assert!(page.contains("1.23·10²¹") && page.contains(&report.search.architectures), "how many architectures");
+    assert!(!page.contains("by less than the spread"));
+    report.limits[0].student_iqr = report.limits[0].limit;
+    assert!(html(&report).unwrap().contains("by less than the spread"));
     let missed = html(&hostile::one_limit()).unwrap();
     assert!(missed.contains("Not met: latency by ") && missed.contains("✗ not met") && !missed.contains("Every limit"));
 }

@@ -1,5 +1,7 @@
 //! From numbers to positions: linear and logarithmic scales with round ticks.
 
+use crate::report::number::power;
+
 /// Numbers beyond this are drawn as if they were this: differences stay finite.
 const LARGEST: f64 = 1e150;
 const SMALLEST: f64 = 1e-150;
@@ -91,7 +93,7 @@ impl Scale {
         if tick == 0.0 {
             "0".to_owned()
         } else if !(2e-4..1e5).contains(&size) {
-            power(tick)
+            power(tick, 1)
         } else if self.log {
             format!("{tick:.*}", decimals(size))
         } else {
@@ -152,23 +154,6 @@ fn log_ticks([lo, hi]: [f64; 2]) -> Vec<f64> {
 /// Enough to tell multiples of `step` apart: 0 for 20, 1 for 0.5, 2 for 0.02.
 fn decimals(step: f64) -> usize {
     if step >= 1.0 { 0 } else { (-step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize }
-}
-
-/// 20000000 as "2·10⁷", 0.00001 as "10⁻⁵".
-fn power(value: f64) -> String {
-    let text = format!("{value:.1e}");
-    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
-    let raised: String = exponent
-        .chars()
-        .map(|c| match c.to_digit(10) {
-            Some(d) => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][d as usize],
-            None => '⁻',
-        })
-        .collect();
-    match mantissa.trim_end_matches(".0") {
-        "1" => format!("10{raised}"),
-        mantissa => format!("{mantissa}·10{raised}"),
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ struct LimitRow {
     used: String,
     bar: String,
     met: bool,
+    /// Whether the limit lies within half the interquartile range of the measurement.
+    close: bool,
 }
 
 #[derive(Serialize)]
@@ -85,6 +87,7 @@ fn limit(limit: &LimitResult) -> LimitRow {
         used: percent(limit_use(limit), 1),
         bar: chart::limit_use(limit_use(limit), limit_met(limit)),
         met: limit_met(limit),
+        close: (limit.student_measured - limit.limit).abs() < limit.student_iqr / 2.0,
     }
 }
 

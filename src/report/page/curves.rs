@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::gates::{BAND, leading};
 use super::panel::{Panel, left_out};
 use crate::report::chart::{LineChart, Mark, Series, Smoothing, line_key, point_key};
-use crate::report::number::{count, ratio, short};
+use crate::report::number::{count, large, ratio, short};
 use crate::report::{Report, SearchResult};
 
 /// A probability from which on a gate counts as decided.
@@ -26,6 +26,7 @@ const AXES: [(&str, &str); 6] = [
 #[derive(Serialize)]
 pub(super) struct Search {
     architectures: String,
+    all_architectures: String,
     converged: bool,
     steps: usize,
     tokens: String,
@@ -57,7 +58,8 @@ pub(super) fn search(report: &Report) -> Search {
     let panels =
         vec![distillation(search), penalty(search), rho(search), certainty(search), norms(search), annealing(search)];
     Search {
-        architectures: search.architectures.clone(),
+        architectures: large(&search.architectures),
+        all_architectures: search.architectures.clone(),
         converged: search.converged,
         steps: search.steps.len(),
         tokens: count(search.tokens),
