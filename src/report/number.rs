@@ -97,6 +97,28 @@ pub(super) fn ratio(part: f64, whole: f64) -> f64 {
     if whole == 0.0 { f64::NAN } else { part / whole }
 }
 
+/// With `decimals` before the power of ten: 20000000 as "2·10⁷", 0.00001 as "10⁻⁵".
+pub(super) fn power(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$e}");
+    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
+    let raised: String = exponent
+        .chars()
+        .map(|c| match c.to_digit(10) {
+            Some(d) => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][d as usize],
+            None => '⁻',
+        })
+        .collect();
+    let whole = mantissa.trim_end_matches('0').trim_end_matches('.');
+    if whole == "1" { format!("10{raised}") } else { format!("{whole}·10{raised}") }
+}
+
+/// A whole number of any length, by its digits: long ones as a power of ten.
+pub(super) fn large(digits: &str) -> String {
+    let long = digits.len() > 9 && digits.bytes().all(|b| b.is_ascii_digit());
+    let value = digits.parse::<f64>().ok().filter(|v| long && v.is_finite());
+    value.map_or_else(|| digits.to_owned(), |v| power(v, 2))
+}
+
 fn not_finite(value: f64) -> Option<&'static str> {
     match value {
         v if v.is_nan() => Some("NaN"),
@@ -121,6 +143,8 @@ mod tests {
         assert_eq!(percent(f64::INFINITY, 1), "inf");
         assert_eq!(percent(0.98349, 1), "98.3 %");
         assert_eq!(count_of(830_000, 1_660_000), "0.83 M of 1.66 M");
+        assert_eq!((large("1044012500").as_str(), large("123456789").as_str()), ("1.04·10⁹", "123456789"));
+        assert_eq!((power(2e7, 1).as_str(), power(1e-5, 1).as_str()), ("2·10⁷", "10⁻⁵"));
         assert_eq!(bytes(5.0 * 1024.0 * 1024.0), "5.00 MiB");
         assert_eq!(bytes(f64::NAN), "NaN B");
         assert_eq!((duration(245.0).as_str(), duration(3700.0).as_str()), ("4 min 05 s", "1 h 01 min"));

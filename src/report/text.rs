@@ -1,7 +1,7 @@
 //! The table that ends a run in the terminal: at most 100 columns of ASCII and "·→≤≥ρ".
 
 use super::number::{count, percent, precise, ratio, short};
-use super::verdict::{sign, verdict};
+use super::verdict::{limit_met, sign, verdict};
 use super::{LimitResult, ModelResult, Report, TaskResult};
 
 const NAME: usize = 28;
@@ -59,7 +59,7 @@ fn limit(limit: &LimitResult) -> String {
     let values = [limit.parent_predicted, limit.parent_measured, limit.student_predicted, limit.student_measured];
     let [a, b, c, d] = values.map(precise);
     let allowed = format!("{} {}", sign(limit), precise(limit.limit));
-    let met = if limit.met { "yes" } else { "NO" };
+    let met = if limit_met(limit) { "yes" } else { "NO" };
     row(&name, [&a, &b, &c, &d], &format!("{:>LIMIT$}   {met}", cut(&allowed, LIMIT - 1)))
 }
 
@@ -80,7 +80,7 @@ fn quality(lines: &mut Vec<String>, report: &Report) {
 fn score(name: &str, task: &TaskResult) -> String {
     let [a, b, c] = [task.parent, task.extracted, task.student].map(|share| percent(share, 1));
     let kept = ratio(task.student, task.parent);
-    let rest = if kept.is_finite() { format!("   {} of the parent's", percent(kept, 0)) } else { String::new() };
+    let rest = if kept.is_finite() { format!("   {:>5} of the parent's", percent(kept, 0)) } else { String::new() };
     row(name, [&a, &b, &c], &rest)
 }
 

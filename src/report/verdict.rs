@@ -1,11 +1,16 @@
 //! The answer in words, the same on the page and in the terminal.
 
-use super::number::{count_of, percent, precise, ratio};
+use super::number::{count_of, percent, precise, ratio, short};
 use super::{LimitResult, Report};
 
 /// Whether the student is within every limit: the report's own word, unless a limit contradicts it.
 pub(super) fn met(report: &Report) -> bool {
-    report.met && report.limits.iter().all(|l| l.met)
+    report.met && report.limits.iter().all(limit_met)
+}
+
+/// A limit's own word, but what was not measured is not met.
+pub(super) fn limit_met(limit: &LimitResult) -> bool {
+    limit.met && limit.student_measured.is_finite()
 }
 
 /// "every limit is met", or which is not and by how much.
@@ -13,7 +18,7 @@ pub(super) fn verdict(report: &Report) -> String {
     if report.limits.is_empty() {
         return "no limit was set".to_owned();
     }
-    let missed: Vec<String> = report.limits.iter().filter(|l| !l.met).map(miss).collect();
+    let missed: Vec<String> = report.limits.iter().filter(|l| !limit_met(l)).map(miss).collect();
     match missed.as_slice() {
         [] if report.met => "every limit is met".to_owned(),
         [] => "the limits are not met, although each alone is".to_owned(),
@@ -21,18 +26,11 @@ pub(super) fn verdict(report: &Report) -> String {
     }
 }
 
-/// "latency, 39.90 ms where at most 39.20 ms are allowed (0.7000 ms or 1.8 % too much)".
+/// "latency by 0.700 ms (1.8 %)".
 fn miss(limit: &LimitResult) -> String {
-    let LimitResult { resource, unit, student_measured: measured, limit: allowed, at_least, .. } = limit;
-    let (bound, much) = if *at_least { ("at least", "too little") } else { ("at most", "too much") };
-    let gap = (measured - allowed).abs();
-    format!(
-        "{resource}, {} {unit} where {bound} {} {unit} is allowed ({} {unit} or {} {much})",
-        precise(*measured),
-        precise(*allowed),
-        precise(gap),
-        percent(ratio(gap, allowed.abs()), 1)
-    )
+    let gap = (limit.student_measured - limit.limit).abs();
+    let share = percent(ratio(gap, limit.limit.abs()), 1);
+    format!("{} by {} {} ({share})", limit.resource, short(gap), limit.unit)
 }
 
 /// "The student has 0.83 M of 1.66 M parameters, needs 38.10 ms of 39.20 ms allowed and 4.93 MiB of 5.00 MiB allowed."
@@ -43,6 +41,10 @@ pub(super) fn sentence(report: &Report) -> String {
         let (measured, allowed, unit) = (precise(limit.student_measured), precise(limit.limit), &limit.unit);
         clauses.push(match (limit.resource.as_str(), limit.at_least) {
             (_, true) => format!("gives {measured} {unit} where at least {allowed} are asked for"),
+            ("latency", _) if !limit_met(limit) => {
+                format!("needs {measured} {unit} where {allowed} {unit} are allowed")
+            }
+            ("memory", _) if !limit_met(limit) => format!("takes {measured} {unit} where {allowed} {unit} are allowed"),
             ("latency", _) => format!("needs {measured} {unit} of {allowed} {unit} allowed"),
             ("memory", _) => format!("takes {measured} {unit} of {allowed} {unit} allowed"),
             (name, _) => format!("has a {name} of {measured} {unit} where {allowed} {unit} is allowed"),

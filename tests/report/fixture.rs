@@ -307,9 +307,9 @@ fn search(gates: Vec<GateCurve>, noise: &mut Noise) -> SearchResult {
     let distillation_norms = norms(0.02, false);
     let budget_norms = norms(0.05, true);
     SearchResult {
-        architectures: "1.9·10^21".to_owned(),
+        architectures: "1234567890123456789012".to_owned(),
         gates,
-        converged: true,
+        converged: false,
         tokens: 200 * 64 * 256,
         draws: 8,
         distillation: over(&mut |t| (0.16 + 1.9 * (-14.0 * t).exp()) * (0.06 * noise.normal()).exp()),

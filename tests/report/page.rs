@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use autocompress::report::{Report, html, write};
+use autocompress::report::{Report, html, text, write};
 
 use crate::fixture::report;
 use crate::hostile::{self, SCRIPT};
@@ -129,8 +129,12 @@ fn it_says_what_the_report_says() {
         assert!(page.contains(&row.part));
     }
     assert!(page.contains("memory_mib = 5"), "the recipe");
+    assert!(page.contains("1.23·10²¹") && page.contains(&report.search.architectures), "how many architectures");
+    assert!(!page.contains("by less than the spread"));
+    report.limits[0].student_iqr = report.limits[0].limit;
+    assert!(html(&report).unwrap().contains("by less than the spread"));
     let missed = html(&hostile::one_limit()).unwrap();
-    assert!(missed.contains("Not met: latency") && missed.contains("✗ not met") && !missed.contains("Every limit"));
+    assert!(missed.contains("Not met: latency by ") && missed.contains("✗ not met") && !missed.contains("Every limit"));
 }
 
 /// Not a check: leaves pages for a person to look at.
@@ -142,6 +146,6 @@ fn leave_pages_to_look_at() {
         let folder = folder.join(name.replace('*', "x").replace([' ', ','], "_"));
         fs::create_dir_all(&folder).unwrap();
         write(&report, &folder).unwrap();
-        println!("{}", folder.join("report.html").display());
+        println!("{}\n{}", folder.join("report.html").display(), text(&report));
     }
 }

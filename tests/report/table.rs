@@ -43,7 +43,7 @@ fn a_limit_that_is_not_met_is_last_with_its_gap() {
     let report = hostile::one_limit();
     let text = text(&report);
     let last = text.lines().last().unwrap();
-    assert!(last.starts_with("not met: latency, ") && last.contains("1.6 % too much"), "{last}");
+    assert!(last.starts_with("not met: latency by 0.3") && last.ends_with(" ms (1.6 %)"), "{last}");
     assert!(text.lines().any(|l| l.starts_with("latency, ms") && l.ends_with("NO")));
 }
 
@@ -54,5 +54,9 @@ fn a_limit_that_contradicts_the_report_wins() {
     assert!(text(&report).lines().last().unwrap().starts_with("not met"));
     report.limits[0].met = true;
     report.met = false;
+    assert!(!text(&report).contains("every limit is met"));
+    report.met = true;
+    assert!(text(&report).contains("every limit is met"));
+    report.limits[0].student_measured = f64::NAN;
     assert!(!text(&report).contains("every limit is met"));
 }

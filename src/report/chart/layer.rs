@@ -148,7 +148,8 @@ pub(crate) fn strip(label: &str, parts: &[Part], longest: f64) -> String {
             at(share),
             escape(&title)
         ));
-        if share >= 2.6 * part.letter.len().min(2) as f64 {
+        let needed = part.letter.len().min(2) as f64;
+        if share >= 1.3 * needed {
             let y = if part.kind == Kind::Attention { 23 } else { 18 };
             let middle = at(left + share / 2.0);
             let class = match part.kind {
@@ -156,7 +157,9 @@ pub(crate) fn strip(label: &str, parts: &[Part], longest: f64) -> String {
                 Kind::Attention => "chip-name star mid",
                 _ => "chip-name mid",
             };
-            body.push_str(&format!("<text class=\"{class}\" x=\"{middle}%\" y=\"{y}\">{}</text>", part.letter));
+            // A telephone has no room for these.
+            let tight = if share < 2.9 * needed { " tight" } else { "" };
+            body.push_str(&format!("<text class=\"{class}{tight}\" x=\"{middle}%\" y=\"{y}\">{}</text>", part.letter));
         }
         left += share;
     }

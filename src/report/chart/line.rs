@@ -137,7 +137,7 @@ impl LineChart<'_> {
             let x = if first { frame.left } else { frame.right };
             svg.diamond([x, at], 5.0, if first { "point hollow" } else { "point student" }, Some(name));
             let (x, anchor) = if first { (x + 9.0, "") } else { (x - 9.0, " end") };
-            let at = if at > frame.bottom - 10.0 { at - 7.0 } else { at + 3.5 };
+            let at = if first && at < frame.bottom - 10.0 { at + 3.5 } else { at - 8.0 };
             svg.text([x, at], &format!("note halo{anchor}"), name);
         }
     }
@@ -155,7 +155,8 @@ impl LineChart<'_> {
                     title.push_str(&format!("\n{}: {}", series.name, short(*value)));
                 }
             }
-            svg.rect([at - width / 2.0, frame.top, width, frame.bottom - frame.top], "hit", Some(&title));
+            let (left, right) = ((at - width / 2.0).max(frame.left), (at + width / 2.0).min(frame.right));
+            svg.rect([left, frame.top, right - left, frame.bottom - frame.top], "hit", Some(&title));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! From numbers to positions: linear and logarithmic scales with round ticks.
 
+use crate::report::number::power;
+
 /// Numbers beyond this are drawn as if they were this: differences stay finite.
 const LARGEST: f64 = 1e150;
 const SMALLEST: f64 = 1e-150;
@@ -45,7 +47,8 @@ impl Scale {
         let positive = || finite().filter(|v| *v > 0.0).map(|v| v.clamp(SMALLEST, LARGEST));
         let lo = positive().fold(f64::INFINITY, f64::min);
         let hi = positive().fold(0.0, f64::max);
-        if finite().any(|v| v < 0.0) || !(hi / lo >= spread) {
+        let spread_out = hi > 0.0 && hi / lo >= spread;
+        if finite().any(|v| v < 0.0) || !spread_out {
             return Scale::linear(finite().chain([0.0]), range, 4);
         }
         let domain = [round_down(lo), round_up(hi)];
@@ -90,7 +93,7 @@ impl Scale {
         if tick == 0.0 {
             "0".to_owned()
         } else if !(2e-4..1e5).contains(&size) {
-            power(tick)
+            power(tick, 1)
         } else if self.log {
             format!("{tick:.*}", decimals(size))
         } else {
@@ -99,7 +102,7 @@ impl Scale {
     }
 }
 
-/// The lowest and the highest, apart: [0, 1] where there is nothing, and room around a constant.
+/// The lowest and the highest, apart: [0, 1] where there is nothing or only 0, and room around a constant.
 fn bounds(values: impl Iterator<Item = f64>) -> [f64; 2] {
     let mut ends = [f64::INFINITY, f64::NEG_INFINITY];
     for value in values.filter(|v| v.is_finite()).map(|v| v.clamp(-LARGEST, LARGEST)) {
@@ -114,8 +117,10 @@ fn bounds(values: impl Iterator<Item = f64>) -> [f64; 2] {
     if hi - lo > size * 1e-9 && hi - lo > SMALLEST {
         return [lo, hi];
     }
-    let room = if size > SMALLEST { size * 0.1 } else { 1.0 };
-    [lo - room, hi + room]
+    if size <= SMALLEST {
+        return [0.0, 1.0];
+    }
+    [lo - size * 0.1, hi + size * 0.1]
 }
 
 /// The least of 1, 2 or 5 times a power of ten that is at least `raw`.
@@ -149,23 +154,6 @@ fn log_ticks([lo, hi]: [f64; 2]) -> Vec<f64> {
 /// Enough to tell multiples of `step` apart: 0 for 20, 1 for 0.5, 2 for 0.02.
 fn decimals(step: f64) -> usize {
     if step >= 1.0 { 0 } else { (-step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize }
-}
-
-/// 20000000 as "2·10⁷", 0.00001 as "10⁻⁵".
-fn power(value: f64) -> String {
-    let text = format!("{value:.1e}");
-    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
-    let raised: String = exponent
-        .chars()
-        .map(|c| match c.to_digit(10) {
-            Some(d) => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][d as usize],
-            None => '⁻',
-        })
-        .collect();
-    match mantissa.trim_end_matches(".0") {
-        "1" => format!("10{raised}"),
-        mantissa => format!("{mantissa}·10{raised}"),
-    }
 }
 
 #[cfg(test)]

@@ -65,13 +65,14 @@ impl Stack<'_> {
         svg.finish_stretched(self.label)
     }
 
-    /// Some of the steps, the last among them, and where the bands' edges lie then: 0, …, 1. Steps with a probability
+    /// Some of the steps, the first and the last among them, and where the bands' edges lie then: 0, …, 1. Steps with a probability
     /// that is none are left out.
     fn columns(&self, most: usize) -> Vec<(u64, Vec<f64>)> {
         let rows: Vec<(u64, &Vec<f64>)> = self.steps.iter().copied().zip(self.probabilities).collect();
         let every = rows.len().div_ceil(most).max(1);
         let last = rows.len().saturating_sub(1);
-        let picked = rows.iter().enumerate().filter(|(i, _)| (last - i).is_multiple_of(every)).map(|(_, row)| row);
+        let picked =
+            rows.iter().enumerate().filter(|(i, _)| *i == 0 || (last - i).is_multiple_of(every)).map(|(_, row)| row);
         picked.filter_map(|(step, row)| Some((*step, edges(row, self.candidates.len())?))).collect()
     }
 

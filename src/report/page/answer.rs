@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::panel::{Panel, capitalised};
 use crate::report::chart::{self, Bar, BudgetBars};
 use crate::report::number::{count, percent, precise, ratio, short};
-use crate::report::verdict::{limit_use, met, sentence, sign, verdict};
+use crate::report::verdict::{limit_met, limit_use, met, sentence, sign, verdict};
 use crate::report::{LimitResult, ModelResult, Report, TaskResult};
 
 #[derive(Serialize)]
@@ -33,6 +33,8 @@ struct LimitRow {
     used: String,
     bar: String,
     met: bool,
+    /// Whether the limit lies within half the interquartile range of the measurement.
+    close: bool,
 }
 
 #[derive(Serialize)]
@@ -83,8 +85,9 @@ fn limit(limit: &LimitResult) -> LimitRow {
         measured: precise(limit.student_measured),
         iqr: if limit.student_iqr == 0.0 { String::new() } else { format!("IQR {}", short(limit.student_iqr)) },
         used: percent(limit_use(limit), 1),
-        bar: chart::limit_use(limit_use(limit), limit.met),
-        met: limit.met,
+        bar: chart::limit_use(limit_use(limit), limit_met(limit)),
+        met: limit_met(limit),
+        close: (limit.student_measured - limit.limit).abs() < limit.student_iqr / 2.0,
     }
 }
 
@@ -131,7 +134,7 @@ fn score(task: &TaskResult, mean: bool) -> ScoreRow {
 
 fn budget(limit: &LimitResult) -> Panel {
     let bar = |name, value, class, iqr| Bar { name, value, class, iqr };
-    let measured = if limit.met { "student" } else { "over" };
+    let measured = if limit_met(limit) { "student" } else { "over" };
     let bars = [
         bar("parent predicted", limit.parent_predicted, "parent predicted", 0.0),
         bar("parent measured", limit.parent_measured, "parent", 0.0),
@@ -149,6 +152,6 @@ fn budget(limit: &LimitResult) -> Panel {
     );
     let chart =
         BudgetBars { label: &label, unit: &limit.unit, limit: limit.limit, at_least: limit.at_least, bars: &bars };
-    let note = if limit.met { "" } else { "Not met." };
+    let note = if limit_met(limit) { "" } else { "Not met." };
     Panel::new(&limit.resource, chart.draw()).note(note)
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::panel::Panel;
 use crate::report::chart::{ErrorRow, Point, diagonal, errors, point_key};
-use crate::report::number::{bytes, percent, short};
+use crate::report::number::{bytes, percent, ratio, short, signed_percent};
 use crate::report::{CostModelResult, CostPoint, CostRow, Report};
 
 /// Tables up to so many rows are open at first.
@@ -26,6 +26,8 @@ struct ErrorLine {
     median: String,
     worst: String,
     margin: String,
+    /// Of the student alone, with its sign.
+    student: String,
 }
 
 #[derive(Serialize)]
@@ -97,9 +99,21 @@ fn error_lines(model: &CostModelResult) -> Vec<ErrorLine> {
             median: of(&model.median_error),
             worst: of(&model.worst_error),
             margin: of(&model.margin),
+            student: student_error(model, resource),
         }
     };
     resources.into_iter().map(line).collect()
+}
+
+/// (predicted − measured) / measured of the student.
+fn student_error(model: &CostModelResult, resource: &str) -> String {
+    let student = model.points.iter().find(|p| p.name == "student");
+    let error = student.and_then(|p| match resource {
+        "latency" => Some(ratio(p.predicted_ms, p.measured_ms) - 1.0),
+        "memory" => Some(ratio(p.predicted_mib, p.measured_mib) - 1.0),
+        _ => None,
+    });
+    error.map_or("–".to_owned(), signed_percent)
 }
 
 fn tables(report: &Report) -> Vec<Table> {

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::gates::{BAND, axis_name, leading};
+use super::gates::{BAND, leading};
 use super::panel::{Panel, left_out};
 use crate::report::chart::{LineChart, Mark, Series, Smoothing, line_key, point_key};
-use crate::report::number::{count, ratio, short};
+use crate::report::number::{count, large, ratio, short};
 use crate::report::{Report, SearchResult};
 
 /// A probability from which on a gate counts as decided.
@@ -13,9 +13,20 @@ const DECIDED: f64 = 0.95;
 /// Values over a factor of this are drawn on a logarithmic axis.
 const SPREAD: f64 = 20.0;
 
+/// Axes as a legend has room for.
+const AXES: [(&str, &str); 6] = [
+    ("hidden_size", "d"),
+    ("mamba.heads", "H"),
+    ("keep", "keep"),
+    ("experts", "E"),
+    ("intermediate", "F"),
+    ("shared_intermediate", "S"),
+];
+
 #[derive(Serialize)]
 pub(super) struct Search {
     architectures: String,
+    all_architectures: String,
     converged: bool,
     steps: usize,
     tokens: String,
@@ -47,7 +58,8 @@ pub(super) fn search(report: &Report) -> Search {
     let panels =
         vec![distillation(search), penalty(search), rho(search), certainty(search), norms(search), annealing(search)];
     Search {
-        architectures: search.architectures.clone(),
+        architectures: large(&search.architectures),
+        all_architectures: search.architectures.clone(),
         converged: search.converged,
         steps: search.steps.len(),
         tokens: count(search.tokens),
@@ -116,13 +128,15 @@ fn certainty(search: &SearchResult) -> Panel {
 }
 
 fn norms(search: &SearchResult) -> Panel {
-    let ratios: Vec<(String, Vec<f64>)> = search
-        .distillation_norms
-        .iter()
-        .filter_map(|(axis, distillation)| {
-            let budget = search.budget_norms.get(axis)?;
+    let mut axes: Vec<&String> = search.distillation_norms.keys().collect();
+    axes.sort_by_key(|axis| AXES.iter().position(|(name, _)| name == axis).unwrap_or(AXES.len()));
+    let ratios: Vec<(String, Vec<f64>)> = axes
+        .into_iter()
+        .filter_map(|axis| {
+            let (distillation, budget) = (&search.distillation_norms[axis], search.budget_norms.get(axis)?);
+            let letter = AXES.iter().find(|(name, _)| name == axis).map_or(axis.as_str(), |(_, letter)| letter);
             // Without a budget gradient, within the band, there is no ratio.
-            Some((axis_name(axis), distillation.iter().zip(budget).map(|(d, b)| ratio(*d, *b)).collect()))
+            Some((letter.to_owned(), distillation.iter().zip(budget).map(|(d, b)| ratio(*d, *b)).collect()))
         })
         .collect();
     let series = ratios.iter().enumerate().map(|(style, (name, values))| Series { name, style, values });
@@ -133,9 +147,9 @@ fn norms(search: &SearchResult) -> Panel {
         series.collect(),
     );
     let chart = LineChart { smoothing: Smoothing::Median, log_from: 4.0, rules: vec![(1.0, "equal")], ..base };
-    Panel::new("Gradient norms, distillation / budget", chart.draw())
+    Panel::new("Gradient norms: distillation / budget", chart.draw())
         .keys(keys(ratios.iter().map(|r| r.0.clone())))
-        .note("Running median of 11 steps.")
+        .note("Median of 11 steps.")
 }
 
 fn annealing(search: &SearchResult) -> Panel {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::panel::{Panel, capitalised};
 use crate::report::chart::{Stack, before_after};
-use crate::report::number::{percent, precise};
+use crate::report::number::{percent, power, precise};
 use crate::report::{GateCurve, Report, RoundResult};
 
 /// No penalty in this range of ρ.
@@ -38,7 +38,7 @@ struct SmallGate {
 }
 
 /// What an axis is called, with its letter.
-pub(super) fn axis_name(axis: &str) -> String {
+fn axis_name(axis: &str) -> String {
     match axis {
         "hidden_size" => "hidden size d",
         "mamba.heads" => "Mamba heads H",
@@ -53,7 +53,7 @@ pub(super) fn axis_name(axis: &str) -> String {
 
 fn candidate_name(gate: &GateCurve, size: usize) -> String {
     match (gate.axis.as_str(), size) {
-        ("keep", 0) => "remove".to_owned(),
+        ("keep", 0) => "cut".to_owned(),
         ("keep", _) => "keep".to_owned(),
         _ => size.to_string(),
     }
@@ -179,7 +179,7 @@ fn changed_gate(name: &str, gates: &[GateCurve]) -> ChangedGate {
     let last = last_probabilities(gate);
     let tell = |c: usize| {
         let size = gate.candidates.get(c).map_or("?".to_owned(), |size| candidate_name(gate, *size));
-        last.get(c).map_or(size.clone(), |p| format!("{size} ({})", percent(*p, 1)))
+        last.get(c).map_or(size.clone(), |p| format!("{size} ({})", chance(*p)))
     };
     let chosen = gate.candidates.iter().position(|size| *size == gate.chosen);
     ChangedGate {
@@ -187,6 +187,11 @@ fn changed_gate(name: &str, gates: &[GateCurve]) -> ChangedGate {
         from: leading(last).map_or("?".to_owned(), |(c, _)| tell(c)),
         to: chosen.map_or_else(|| gate.chosen.to_string(), tell),
     }
+}
+
+/// A probability, also where a percentage would round it to nothing.
+fn chance(p: f64) -> String {
+    if p > 0.0 && p < 5e-4 { power(p, 0) } else { percent(p, 1) }
 }
 
 fn round_rows(number: usize, round: &RoundResult, limits: &[crate::report::LimitResult]) -> Vec<RoundRow> {

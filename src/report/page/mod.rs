@@ -19,7 +19,7 @@ use super::number::{bytes, duration, ratio};
 use crate::{Error, Result};
 
 /// In their order; others follow by name.
-const STAGES: [&str; 8] = ["pretrain", "rank", "profile", "search", "repair", "extract", "recover", "measure"];
+const STAGES: [&str; 7] = ["rank", "profile", "search", "extract", "recover", "evaluate", "measure"];
 const TEMPLATE: &str = include_str!("../page.html");
 const STYLE: &str = include_str!("../style.css");
 
