@@ -1,0 +1,14 @@
+//! Syntax tree to [`Kernel`]: every instruction is understood here, once, or refused with its line.
+
+mod arithmetic;
+mod collective;
+mod control;
+mod decoder;
+mod inline;
+pub mod inst;
+mod layout;
+mod memory;
+mod operand;
+pub mod words;
+
+pub use decoder::decode;

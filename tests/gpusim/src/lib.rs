@@ -1,0 +1,9 @@
+pub mod alu;
+pub mod check;
+pub mod count;
+pub mod decode;
+pub mod device;
+pub mod exec;
+pub mod json;
+pub mod mutate;
+pub mod ptx;
