@@ -196,8 +196,10 @@ impl Shadow {
             let is_ordered = self.clock.is_ordered(reader, stamp, thread);
             return (!is_ordered).then_some(Conflict::WriteAfterRead { thread: Some(reader), warp: reader / 32 });
         }
+        // Another warp is named before the thread's own, of which it may be the only reader.
         (0..32)
-            .find(|v| warps >> v & 1 != 0 && !self.clock.is_warp_ordered(*v, stamp, thread))
+            .filter(|v| warps >> v & 1 != 0 && !self.clock.is_warp_ordered(*v, stamp, thread))
+            .max_by_key(|v| *v != thread as usize / 32)
             .map(|v| Conflict::WriteAfterRead { thread: None, warp: v as u32 })
     }
 

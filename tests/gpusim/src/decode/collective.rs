@@ -1,7 +1,7 @@
 //! Instructions in which the lanes of a warp take part together.
 
 use super::decoder::Decoder;
-use super::inst::{Class, Mma, MmaKind, Op, Predicate, ReduceOp, ShuffleMode, VoteMode};
+use super::inst::{Class, Mma, MmaKind, Op, ReduceOp, ShuffleMode, VoteMode};
 use super::words::Words;
 use crate::exec::registers::Reg;
 use crate::ptx::ast::Operand;
@@ -157,10 +157,5 @@ impl Decoder<'_> {
             *register = if write { self.destination(value, ty)? } else { self.source(value, ty)? };
         }
         Ok(registers)
-    }
-
-    /// A predicate that is always true.
-    pub fn always(&mut self) -> Predicate {
-        Predicate { reg: self.constant(super::inst::Constant::Predicate(true)), negated: false }
     }
 }

@@ -140,6 +140,12 @@ impl Allocation {
     }
 }
 
+impl std::fmt::Debug for Allocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "allocation #{} of {} bytes at {:#x}", self.serial, self.len, self.base)
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `new`, freed once.

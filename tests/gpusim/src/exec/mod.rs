@@ -15,6 +15,6 @@ pub mod registers;
 mod select;
 mod shared;
 pub mod space;
-mod step;
+pub mod step;
 mod view;
 pub mod warp;
