@@ -9,9 +9,11 @@ use crate::ptx::Type;
 /// The NaN that f32 instructions give.
 pub const NAN_F32: f32 = f32::from_bits(0x7fff_ffff);
 
+/// On bits: as floats, the compiler may take one NaN for another.
 #[inline(always)]
 pub fn canonical(x: f32) -> f32 {
-    if x.is_nan() { NAN_F32 } else { x }
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { NAN_F32.to_bits() } else { bits })
 }
 
 /// `.ftz`: a subnormal becomes zero of the same sign.

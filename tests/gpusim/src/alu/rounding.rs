@@ -169,19 +169,34 @@ pub fn add_f64(a: f64, b: f64, mode: Mode) -> f64 {
     redirect(signed_zero(sum, a, b, mode), error, mode)
 }
 
+/// Residuals of tiny numbers are computed scaled by this (and √ of it), so that they do not underflow.
+const SCALE: f64 = f64::from_bits((1023 + 600) << 52);
+const SCALE_ROOT: f64 = f64::from_bits((1023 + 300) << 52);
+const TINY: f64 = f64::from_bits((1023 - 400) << 52);
+
 pub fn mul_f64(a: f64, b: f64, mode: Mode) -> f64 {
     let product = a * b;
-    redirect(product, a.mul_add(b, -product), mode)
+    let (small, large) = if a.abs() < b.abs() { (a, b) } else { (b, a) };
+    let scale = if product.abs() < TINY { SCALE } else { 1.0 };
+    redirect(product, (small * scale).mul_add(large, -product * scale), mode)
 }
 
 pub fn div_f64(a: f64, b: f64, mode: Mode) -> f64 {
     let quotient = a / b;
-    redirect(quotient, (-quotient).mul_add(b, a) / b, mode)
+    let scale = if a.abs() < TINY { SCALE } else { 1.0 };
+    // The divisor's sign is all that matters of it in the last step.
+    let residual = if b.abs() < TINY {
+        (-quotient).mul_add(b * SCALE, a * SCALE)
+    } else {
+        (-quotient * scale).mul_add(b, a * scale)
+    };
+    redirect(quotient, residual * b.signum(), mode)
 }
 
 pub fn sqrt_f64(a: f64, mode: Mode) -> f64 {
     let root = a.sqrt();
-    redirect(root, (-root).mul_add(root, a), mode)
+    let (scaled, scaled_root) = if a < TINY { (a * SCALE, root * SCALE_ROOT) } else { (a, root) };
+    redirect(root, (-scaled_root).mul_add(scaled_root, scaled), mode)
 }
 
 /// The error of a fused multiply-add is found as in Boldo and Muller, "Exact and approximated error of the FMA" (2011).

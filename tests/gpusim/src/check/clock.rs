@@ -161,6 +161,12 @@ impl Clock {
         self.lanes[warp].as_ref().is_some_and(|matrix| stamp < matrix[me as usize % 32][other as usize % 32])
     }
 
+    /// The set of other warps whose accesses at `stamp` are ordered before what thread `me` does now.
+    pub fn warps_ordered(&self, stamp: u32, me: u32) -> u32 {
+        let known = &self.known[me as usize / 32];
+        (0..WARPS).filter(|v| stamp < known[*v]).fold(0, |set, v| set | 1 << v) & !(1 << (me / 32))
+    }
+
     /// The same for accesses of any threads of warp `v`.
     pub fn is_warp_ordered(&self, v: usize, stamp: u32, me: u32) -> bool {
         let (w, lane) = (me as usize / 32, me as usize % 32);

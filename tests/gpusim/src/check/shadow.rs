@@ -1,20 +1,34 @@
 //! Who touched each granule of shared memory last: finds races, reads of what nobody wrote, and copies in flight.
 //!
 //! A granule is the kernel's smallest shared-memory access (at most 4 bytes), so granules are never shared by two accesses that
-//! do not overlap.
+//! do not overlap. Nearly every access finds granules written before the last barrier: that is one comparison per granule, and
+//! only what fails it is looked at closely.
 
 use super::clock::{Clock, STAMP_BITS};
 
-/// Bits of a cell that hold a thread (0..1023) and flags; the stamp lies above them.
-const THREAD_BITS: u32 = 12;
-const THREAD: u32 = (1 << THREAD_BITS) - 1;
-const FLAGS: u32 = IN_FLIGHT | ATOMIC;
-/// In a write cell: a `cp.async` into the granule is in flight.
-const IN_FLIGHT: u32 = 1 << 10;
-/// In a write cell: written by an atomic, or by a store meant to meet other threads' accesses.
-const ATOMIC: u32 = 1 << 11;
-/// In a read cell: more than one thread.
-const MANY: u64 = 1 << 10;
+/// A write cell, from the top: in flight, stamp, atomic, thread (0..1023).
+mod write {
+    /// A `cp.async` into the granule is in flight.
+    pub const IN_FLIGHT: u32 = 1 << 31;
+    pub const STAMP: u32 = 11;
+    /// Written by an atomic, or by a store meant to meet other threads' accesses.
+    pub const ATOMIC: u32 = 1 << 10;
+    pub const THREAD: u32 = ATOMIC - 1;
+
+    pub fn stamp(cell: u32) -> u32 {
+        (cell & !IN_FLIGHT) >> STAMP
+    }
+}
+
+/// A read cell, from the top: stamp, reader.
+mod read {
+    pub const STAMP: u32 = 12;
+    pub const READER: u32 = (1 << STAMP) - 1;
+    /// Readers up to here are threads; `WARP + w` is several threads of warp w.
+    pub const WARP: u32 = 1 << 10;
+    /// Threads of several warps, which the granule's set of warps names.
+    pub const MANY: u32 = 1 << 11;
+}
 
 /// What is wrong with an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,30 +55,40 @@ pub enum Conflict {
     },
 }
 
+/// What an access does that is meant to meet others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    Read,
+    Write,
+    Update,
+}
+
 #[derive(Default)]
 pub struct Shadow {
     pub clock: Clock,
     /// Binary logarithm of the granule's bytes.
     shift: u32,
-    /// Last write: stamp and thread.
+    /// Last write.
     writes: Vec<u32>,
     /// Instruction of the last write.
     writers: Vec<u32>,
-    /// Reads since the last write: bit set of warps (upper half), latest stamp, thread.
-    reads: Vec<u64>,
+    /// Reads since the last write.
+    reads: Vec<u32>,
+    /// Where the reader is [`read::MANY`]: the set of warps.
+    readers: Vec<u32>,
 }
 
 impl Shadow {
     /// Prepares for CTAs with `bytes` of shared memory in granules of 1, 2 or 4 bytes.
     pub fn new(bytes: usize, granule: usize) -> Self {
-        let shift = granule.trailing_zeros();
         let granules = bytes.div_ceil(granule);
         Shadow {
             clock: Clock::default(),
-            shift,
+            shift: granule.trailing_zeros(),
             writes: vec![0; granules],
             writers: vec![0; granules],
             reads: vec![0; granules],
+            readers: vec![0; granules],
         }
     }
 
@@ -73,15 +97,16 @@ impl Shadow {
         self.clock.start_cta();
     }
 
-    /// Forgets the past where the stamps run out (after two million synchronisations): what was written stays so.
+    /// Forgets the past where the stamps run out (after a million synchronisations): what was written stays so.
     pub fn make_room(&mut self) {
         if self.clock.is_exhausted() {
             let start = self.clock.start();
             self.clock.restart();
             let now = self.clock.now();
             for cell in &mut self.writes {
-                let is_current = *cell >> THREAD_BITS >= start;
-                *cell = if is_current { now << THREAD_BITS | (*cell & THREAD) } else { 0 };
+                let is_current = write::stamp(*cell) >= start;
+                let rest = *cell & (write::IN_FLIGHT | write::ATOMIC | write::THREAD);
+                *cell = if is_current { now << write::STAMP | rest } else { 0 };
             }
             self.reads.fill(0);
             self.clock.synchronize_all();
@@ -93,83 +118,108 @@ impl Shadow {
         offset >> self.shift..((offset + bytes - 1) >> self.shift) + 1
     }
 
-    /// `thread` reads.
+    /// Whether all granules were written in this CTA before its last barrier, and none is in flight.
     #[inline(always)]
-    pub fn read(&mut self, thread: u32, offset: usize, bytes: usize) -> Option<Conflict> {
+    fn are_settled(&self, granules: std::ops::Range<usize>) -> bool {
+        let oldest = self.clock.start() << write::STAMP;
+        let span = (self.clock.safe() << write::STAMP).wrapping_sub(oldest);
+        self.writes[granules].iter().fold(true, |all, cell| all & (cell.wrapping_sub(oldest) < span))
+    }
+
+    /// Lanes `first..=last` of `warp` read the same bytes. Gives the first conflict and its lane.
+    #[inline(always)]
+    pub fn read(&mut self, warp: u32, first: u32, last: u32, offset: usize, bytes: usize) -> Option<(u32, Conflict)> {
+        let granules = self.granules(offset, bytes);
         let mut conflict = None;
-        let (start, safe) = (self.clock.start(), self.clock.safe());
-        let warp_bit = 1u64 << (32 + thread / 32);
-        let own = warp_bit | (self.clock.now() << THREAD_BITS | thread) as u64;
-        for g in self.granules(offset, bytes) {
-            let write = self.writes[g];
-            let (stamp, writer) = (write >> THREAD_BITS, write & THREAD);
-            if stamp < start || writer & IN_FLIGHT != 0 || (stamp >= safe && writer != thread) {
-                conflict = conflict.or(self.judge_read(g, thread));
-            }
-            let read = self.reads[g];
-            if read != own {
-                let read_stamp = read as u32 >> THREAD_BITS;
-                self.reads[g] = if read_stamp < safe { own } else { self.join_readers(read, own, thread) };
-            }
+        if !self.are_settled(granules.clone()) {
+            conflict = self.judge_reads(warp, first, last, granules.clone());
+        }
+        let reader = if first == last { 32 * warp + first } else { read::WARP + warp };
+        let own = self.clock.now() << read::STAMP | reader;
+        let safe = self.clock.safe() << read::STAMP;
+        let mut is_simple = true;
+        for cell in &mut self.reads[granules.clone()] {
+            let is_first = *cell < safe || *cell == own;
+            is_simple &= is_first;
+            *cell = if is_first { own } else { *cell };
+        }
+        if !is_simple {
+            granules.for_each(|g| self.join_reader(g, warp, own));
         }
         conflict
     }
 
+    #[cold]
+    fn judge_reads(
+        &self,
+        warp: u32,
+        first: u32,
+        last: u32,
+        granules: std::ops::Range<usize>,
+    ) -> Option<(u32, Conflict)> {
+        (first..=last).find_map(|lane| {
+            granules.clone().find_map(|g| self.judge_read(g, 32 * warp + lane)).map(|conflict| (lane, conflict))
+        })
+    }
+
     fn judge_read(&self, g: usize, thread: u32) -> Option<Conflict> {
-        let (stamp, writer) = (self.writes[g] >> THREAD_BITS, self.writes[g] & THREAD);
-        let (other, pc) = (writer & !FLAGS, self.writers[g]);
+        let cell = self.writes[g];
+        let (stamp, other, pc) = (write::stamp(cell), cell & write::THREAD, self.writers[g]);
         match () {
             _ if stamp < self.clock.start() => Some(Conflict::Unwritten),
-            _ if writer & IN_FLIGHT != 0 => Some(Conflict::InFlight { thread: other, pc }),
+            _ if cell & write::IN_FLIGHT != 0 => Some(Conflict::InFlight { thread: other, pc }),
             _ if self.clock.is_ordered(other, stamp, thread) => None,
             _ => Some(Conflict::ReadAfterWrite { thread: other, pc }),
         }
     }
 
-    /// Adds a reader to those before; readers that are ordered before it are dropped, for whoever is ordered after it is
-    /// ordered after them.
-    fn join_readers(&self, read: u64, own: u64, thread: u32) -> u64 {
-        let (stamp, reader) = (read as u32 >> THREAD_BITS, read & THREAD as u64);
-        let mut warps = (read >> 32) as u32;
-        if reader & MANY == 0 {
-            return if self.clock.is_ordered(reader as u32, stamp, thread) {
-                own
-            } else {
-                own | read & 0xffff_ffff_0000_0000 | MANY
-            };
+    /// Adds a reader to those since the last barrier. Readers that are ordered before it are dropped: whoever is ordered after
+    /// it is ordered after them.
+    fn join_reader(&mut self, g: usize, warp: u32, own: u32) {
+        let cell = self.reads[g];
+        let (stamp, reader) = (cell >> read::STAMP, cell & read::READER);
+        if cell == own {
+            return;
         }
-        for v in 0..32 {
-            if warps >> v & 1 != 0 && self.clock.is_warp_ordered(v, stamp, thread) {
-                warps &= !(1 << v);
-            }
+        let now = own & !read::READER;
+        let is_current = stamp == self.clock.now();
+        let me = 32 * warp; // any thread of the warp: what is asked is about other warps
+        if reader == read::MANY {
+            let known = if is_current { 0 } else { self.clock.warps_ordered(stamp, me) };
+            self.readers[g] = self.readers[g] & !known | 1 << warp;
+            self.reads[g] = now | read::MANY;
+            return;
         }
-        if warps == 0 { own } else { own | (warps as u64) << 32 | MANY }
+        let other_warp = if reader >= read::WARP { reader - read::WARP } else { reader / 32 };
+        if other_warp == warp {
+            self.reads[g] = now | (read::WARP + warp);
+        } else if !is_current && self.clock.is_warp_ordered(other_warp as usize, stamp, me) {
+            self.reads[g] = own;
+        } else {
+            self.readers[g] = 1 << warp | 1 << other_warp;
+            self.reads[g] = now | read::MANY;
+        }
     }
 
     /// `thread` writes at instruction `pc`.
     #[inline(always)]
     pub fn write(&mut self, thread: u32, offset: usize, bytes: usize, pc: u32) -> Option<Conflict> {
-        self.write_cell(thread, offset, bytes, pc, 0)
+        self.write_cells(thread, offset, bytes, pc, 0)
     }
 
     /// `thread` issues a `cp.async`; the granules are in flight until [`Shadow::land`].
     pub fn issue(&mut self, thread: u32, offset: usize, bytes: usize, pc: u32) -> Option<Conflict> {
-        self.write_cell(thread, offset, bytes, pc, IN_FLIGHT)
+        self.write_cells(thread, offset, bytes, pc, write::IN_FLIGHT)
     }
 
     #[inline(always)]
-    fn write_cell(&mut self, thread: u32, offset: usize, bytes: usize, pc: u32, flag: u32) -> Option<Conflict> {
+    fn write_cells(&mut self, thread: u32, offset: usize, bytes: usize, pc: u32, flag: u32) -> Option<Conflict> {
         let mut conflict = None;
-        let (start, safe) = (self.clock.start(), self.clock.safe());
-        let own = self.clock.now() << THREAD_BITS | thread | flag;
+        let own = self.clock.now() << write::STAMP | thread | flag;
+        let (safe_write, safe_read) = (self.clock.safe() << write::STAMP, self.clock.safe() << read::STAMP);
         for g in self.granules(offset, bytes) {
-            let write = self.writes[g];
-            let (stamp, writer) = (write >> THREAD_BITS, write & THREAD);
-            if stamp >= start && writer != thread && (stamp >= safe || writer & IN_FLIGHT != 0) {
-                conflict = conflict.or(self.judge_write(g, thread));
-            }
-            if self.reads[g] as u32 >> THREAD_BITS >= safe {
-                conflict = conflict.or(self.judge_write_after_read(g, thread));
+            if self.writes[g] >= safe_write || self.reads[g] >= safe_read {
+                conflict = conflict.or_else(|| self.judge_write(g, thread));
             }
             self.writes[g] = own;
             self.writers[g] = pc;
@@ -179,23 +229,28 @@ impl Shadow {
     }
 
     fn judge_write(&self, g: usize, thread: u32) -> Option<Conflict> {
-        let (stamp, writer) = (self.writes[g] >> THREAD_BITS, self.writes[g] & THREAD);
-        let (other, pc) = (writer & !FLAGS, self.writers[g]);
+        let cell = self.writes[g];
+        let (stamp, other, pc) = (write::stamp(cell), cell & write::THREAD, self.writers[g]);
         match () {
-            _ if writer & IN_FLIGHT != 0 => Some(Conflict::InFlight { thread: other, pc }),
-            _ if self.clock.is_ordered(other, stamp, thread) => None,
-            _ => Some(Conflict::WriteAfterWrite { thread: other, pc }),
+            _ if stamp < self.clock.start() => {}
+            _ if cell & write::IN_FLIGHT != 0 => return Some(Conflict::InFlight { thread: other, pc }),
+            _ if self.clock.is_ordered(other, stamp, thread) => {}
+            _ => return Some(Conflict::WriteAfterWrite { thread: other, pc }),
         }
+        self.judge_write_after_read(g, thread)
     }
 
     fn judge_write_after_read(&self, g: usize, thread: u32) -> Option<Conflict> {
-        let read = self.reads[g];
-        let (stamp, reader, warps) = (read as u32 >> THREAD_BITS, read & THREAD as u64, (read >> 32) as u32);
-        if reader & MANY == 0 {
-            let reader = reader as u32;
+        let cell = self.reads[g];
+        let (stamp, reader) = (cell >> read::STAMP, cell & read::READER);
+        if stamp < self.clock.safe() {
+            return None;
+        }
+        if reader < read::WARP {
             let is_ordered = self.clock.is_ordered(reader, stamp, thread);
             return (!is_ordered).then_some(Conflict::WriteAfterRead { thread: Some(reader), warp: reader / 32 });
         }
+        let warps = if reader == read::MANY { self.readers[g] } else { 1 << (reader - read::WARP) };
         // Another warp is named before the thread's own, of which it may be the only reader.
         (0..32)
             .filter(|v| warps >> v & 1 != 0 && !self.clock.is_warp_ordered(*v, stamp, thread))
@@ -205,9 +260,10 @@ impl Shadow {
 
     /// A copy of `thread` has landed.
     pub fn land(&mut self, thread: u32, offset: usize, bytes: usize) {
-        let own = self.clock.now() << THREAD_BITS | thread;
+        let own = self.clock.now() << write::STAMP | thread;
         for g in self.granules(offset, bytes) {
-            if self.writes[g] & THREAD == thread | IN_FLIGHT {
+            let cell = self.writes[g];
+            if cell & write::IN_FLIGHT != 0 && cell & write::THREAD == thread {
                 self.writes[g] = own;
             }
         }
@@ -217,18 +273,16 @@ impl Shadow {
     /// each other, but with plain accesses they do.
     pub fn touch(&mut self, thread: u32, offset: usize, bytes: usize, pc: u32, intent: Touch) -> Option<Conflict> {
         let mut conflict = None;
-        let own = self.clock.now() << THREAD_BITS | thread | ATOMIC;
+        let own = self.clock.now() << write::STAMP | thread | write::ATOMIC;
         for g in self.granules(offset, bytes) {
             let found = match self.judge_read(g, thread) {
-                Some(Conflict::ReadAfterWrite { .. }) if self.writes[g] & ATOMIC != 0 => None,
+                Some(Conflict::ReadAfterWrite { .. }) if self.writes[g] & write::ATOMIC != 0 => None,
                 Some(Conflict::Unwritten) if intent == Touch::Write => None,
                 found => found,
             };
             conflict = conflict.or(found);
             if intent != Touch::Read {
-                if self.reads[g] as u32 >> THREAD_BITS >= self.clock.safe() {
-                    conflict = conflict.or(self.judge_write_after_read(g, thread));
-                }
+                conflict = conflict.or_else(|| self.judge_write_after_read(g, thread));
                 self.writes[g] = own;
                 self.writers[g] = pc;
                 self.reads[g] = 0;
@@ -238,15 +292,7 @@ impl Shadow {
     }
 }
 
-/// What an access does that is meant to meet others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Touch {
-    Read,
-    Write,
-    Update,
-}
-
-const _: () = assert!(STAMP_BITS + THREAD_BITS == 32);
+const _: () = assert!(STAMP_BITS + write::STAMP == 31 && STAMP_BITS + read::STAMP == 32);
 
 #[cfg(test)]
 mod tests {
@@ -258,15 +304,19 @@ mod tests {
         shadow
     }
 
+    fn read(s: &mut Shadow, thread: u32, offset: usize, bytes: usize) -> Option<Conflict> {
+        s.read(thread / 32, thread % 32, thread % 32, offset, bytes).map(|(_, conflict)| conflict)
+    }
+
     #[test]
     fn a_barrier_orders_a_write_and_a_read() {
         let mut s = shadow();
-        assert_eq!(s.read(0, 0, 4), Some(Conflict::Unwritten));
+        assert_eq!(read(&mut s, 0, 0, 4), Some(Conflict::Unwritten));
         assert_eq!(s.write(5, 4, 4, 9), None);
-        assert_eq!(s.read(6, 4, 4), Some(Conflict::ReadAfterWrite { thread: 5, pc: 9 }));
+        assert_eq!(read(&mut s, 6, 4, 4), Some(Conflict::ReadAfterWrite { thread: 5, pc: 9 }));
         s.clock.synchronize_all();
-        assert_eq!(s.read(6, 4, 4), None);
-        assert_eq!(s.read(40, 4, 4), None);
+        assert_eq!(read(&mut s, 6, 4, 4), None);
+        assert_eq!(read(&mut s, 40, 4, 4), None);
         assert_eq!(s.write(6, 4, 4, 0), Some(Conflict::WriteAfterRead { thread: None, warp: 1 }));
         s.clock.synchronize_all();
         assert_eq!(s.write(7, 4, 4, 0), None);
@@ -278,25 +328,25 @@ mod tests {
         let mut s = shadow();
         s.write(0, 0, 16, 0);
         s.start_cta();
-        assert_eq!(s.read(0, 0, 4), Some(Conflict::Unwritten));
+        assert_eq!(read(&mut s, 0, 0, 4), Some(Conflict::Unwritten));
     }
 
     #[test]
     fn a_copy_is_in_flight_until_it_lands() {
         let mut s = shadow();
         assert_eq!(s.issue(3, 16, 16, 1), None);
-        assert_eq!(s.read(3, 20, 4), Some(Conflict::InFlight { thread: 3, pc: 1 }));
+        assert_eq!(read(&mut s, 3, 20, 4), Some(Conflict::InFlight { thread: 3, pc: 1 }));
         s.clock.synchronize_all();
         assert_eq!(
-            s.read(4, 20, 4),
+            read(&mut s, 4, 20, 4),
             Some(Conflict::InFlight { thread: 3, pc: 1 }),
             "a barrier does not wait for copies"
         );
         s.land(3, 16, 16);
-        assert_eq!(s.read(3, 20, 4), None);
-        assert_eq!(s.read(4, 20, 4), Some(Conflict::ReadAfterWrite { thread: 3, pc: 1 }));
+        assert_eq!(read(&mut s, 3, 20, 4), None);
+        assert_eq!(read(&mut s, 4, 20, 4), Some(Conflict::ReadAfterWrite { thread: 3, pc: 1 }));
         s.clock.synchronize_all();
-        assert_eq!(s.read(4, 20, 4), None);
+        assert_eq!(read(&mut s, 4, 20, 4), None);
     }
 
     #[test]
@@ -305,18 +355,18 @@ mod tests {
         s.write(0, 0, 4, 1);
         assert_eq!(s.touch(1, 0, 4, 2, Touch::Update), Some(Conflict::ReadAfterWrite { thread: 0, pc: 1 }));
         assert_eq!(s.touch(2, 0, 4, 2, Touch::Update), None);
-        assert_eq!(s.read(3, 0, 4), Some(Conflict::ReadAfterWrite { thread: 2, pc: 2 }));
+        assert_eq!(read(&mut s, 3, 0, 4), Some(Conflict::ReadAfterWrite { thread: 2, pc: 2 }));
         s.clock.synchronize_all();
-        assert_eq!(s.read(3, 0, 4), None);
+        assert_eq!(read(&mut s, 3, 0, 4), None);
     }
 
     #[test]
     fn a_lane_races_with_its_own_warp() {
         let mut s = shadow();
         s.write(0, 0, 4, 0);
-        assert!(s.read(1, 0, 4).is_some());
+        assert!(read(&mut s, 1, 0, 4).is_some());
         s.clock.synchronize_warp(0, u32::MAX, u32::MAX);
-        assert_eq!(s.read(1, 0, 4), None);
+        assert_eq!(read(&mut s, 1, 0, 4), None);
         assert!(s.write(0, 0, 4, 0).is_some(), "lane 1 may not have read yet");
     }
 }

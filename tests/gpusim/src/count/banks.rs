@@ -10,12 +10,12 @@ pub fn extra_wavefronts(offsets: &[u32; LANES], mask: Mask, bytes: usize) -> u32
         8 => 16,
         _ => LANES,
     };
-    if mask == Mask::MAX && is_free(offsets, bytes) {
-        return 0;
-    }
     (0..LANES / lanes)
         .map(|phase| {
             let members = phase * lanes..(phase + 1) * lanes;
+            if mask == Mask::MAX && is_free(&offsets[members.clone()], bytes) {
+                return 0;
+            }
             let words = members.filter(|l| mask >> l & 1 != 0).flat_map(|l| {
                 let first = offsets[l] / 4;
                 first..first + (bytes as u32).div_ceil(4)
@@ -27,9 +27,9 @@ pub fn extra_wavefronts(offsets: &[u32; LANES], mask: Mask, bytes: usize) -> u32
 
 /// The two patterns nearly all code has: everybody the same address, or neighbours side by side.
 #[inline(always)]
-fn is_free(offsets: &[u32; LANES], bytes: usize) -> bool {
+fn is_free(offsets: &[u32], bytes: usize) -> bool {
     let (mut same, mut consecutive) = (true, true);
-    for l in 0..LANES {
+    for l in 0..offsets.len() {
         same &= offsets[l] == offsets[0];
         consecutive &= offsets[l] == offsets[0].wrapping_add((l * bytes) as u32);
     }

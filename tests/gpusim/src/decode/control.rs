@@ -3,10 +3,24 @@
 use super::decoder::Decoder;
 use super::inst::{Barrier, BarrierKind, Class, Constant, Op};
 use super::words::Words;
-use crate::ptx::ast::{Operand, Symbol};
+use crate::ptx::ast::{Function, Instruction, Operand, Symbol};
 use crate::ptx::{Result, Type};
 
 type Decoded = Result<Option<(Op, Class)>>;
+
+/// Labels an instruction may branch to.
+pub fn branch_labels<'a>(function: &'a Function, instruction: &'a Instruction) -> impl Iterator<Item = usize> + 'a {
+    let is_table = instruction.opcode[0] == "brx";
+    let direct = instruction.operands.iter().filter_map(|operand| match operand {
+        Operand::Label(label) => Some(*label),
+        _ => None,
+    });
+    let lists = instruction.operands.iter().filter_map(move |operand| match operand {
+        Operand::Integer(list) if is_table => function.branch_targets.get(*list as usize),
+        _ => None,
+    });
+    direct.chain(lists.flat_map(|(_, labels)| labels.iter().copied()))
+}
 
 impl Decoder<'_> {
     pub fn control(&mut self, words: &Words, operands: &[Operand]) -> Decoded {

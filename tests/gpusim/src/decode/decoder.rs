@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::inline::inline_calls;
 use super::inst::{Class, Constant, Inst, Kernel, Meta, Op, Predicate};
 use super::layout::Layout;
+use super::liveness::live_at_entry;
 use super::words::Words;
 use crate::exec::registers::Reg;
 use crate::ptx::ast::{Function, Instruction, Module};
@@ -63,7 +64,7 @@ pub fn decode(module: &Module, function: &Function, global_address: &dyn Fn(usiz
         max_threads: function.max_threads,
         required_threads: function.required_threads,
         shared_granule: decoder.granule,
-        read_before_written: decoder.columns.clone(),
+        read_before_written: decoder.columns_live_at_entry(),
         files: module.files.clone(),
     })
 }
@@ -74,6 +75,15 @@ impl Decoder<'_> {
             self.columns.push(Reg(self.next_column));
             self.next_column += columns_of(register.ty.size());
         }
+    }
+
+    /// Columns of the registers that some path reads before it writes them.
+    fn columns_live_at_entry(&self) -> Vec<Reg> {
+        let columns = |id: usize| {
+            let first = self.columns[id].0;
+            (first..first + columns_of(self.register_type(id).size())).map(Reg)
+        };
+        live_at_entry(self.function).into_iter().flat_map(columns).collect()
     }
 
     /// A column of `size` bytes a lane that no register has.

@@ -7,6 +7,7 @@ mod decoder;
 mod inline;
 pub mod inst;
 mod layout;
+mod liveness;
 mod memory;
 mod operand;
 pub mod words;

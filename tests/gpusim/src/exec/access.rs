@@ -328,13 +328,19 @@ impl Env<'_> {
     }
 
     fn read_shared(&mut self, request: &Request) {
-        let thread = (request.warp * LANES) as u32;
-        for lane in lanes(request.mask) {
-            let conflict =
-                self.shared.shadow.read(thread + lane as u32, request.addresses[lane] as usize, request.bytes);
-            if let Some(conflict) = conflict {
-                self.note_conflict(request, lane, conflict);
+        let mut lane = request.mask.trailing_zeros() as usize;
+        while lane < LANES {
+            // Neighbours that read the same bytes are looked at together.
+            let offset = request.addresses[lane];
+            let is_same = |l: usize| request.mask >> l & 1 != 0 && request.addresses[l] == offset;
+            let last = (lane + 1..LANES).take_while(|l| is_same(*l)).last().unwrap_or(lane);
+            let shadow = &mut self.shared.shadow;
+            let found = shadow.read(request.warp as u32, lane as u32, last as u32, offset as usize, request.bytes);
+            if let Some((lane, conflict)) = found {
+                self.note_conflict(request, lane as usize, conflict);
             }
+            let Some(rest) = request.mask.checked_shr(last as u32 + 1).filter(|rest| *rest != 0) else { break };
+            lane = last + 1 + rest.trailing_zeros() as usize;
         }
     }
 

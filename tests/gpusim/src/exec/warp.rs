@@ -1,8 +1,8 @@
 //! A warp: 32 lanes, each with its own program counter.
 //!
 //! The lanes at the lowest program counter run together, until they reach the lanes ahead of them and join. Compilers lay code
-//! out so that this reconverges branches where they meet. Lanes that spin do not starve lanes ahead: after [`PATIENCE`] backward
-//! branches the next group gets its turn.
+//! out so that this reconverges branches where they meet. Lanes that spin do not starve lanes ahead: when their patience has run out
+//! the next group gets its turn.
 
 use super::async_copy::{AsyncCopies, CopyOperands, issue};
 use super::collective::holds;
@@ -10,10 +10,12 @@ use super::env::{Env, Fault, Outcome, lanes};
 use super::registers::{LANES, Mask, Reg, Registers};
 use super::step;
 use crate::check::finding::Kind;
-use crate::decode::inst::{BarrierKind, Constant, Inst, Kernel, Op, Special};
+use crate::decode::inst::{Access, BarrierKind, Constant, Inst, Kernel, Op, Special};
 
-/// Backward branches a group may take while other lanes of its warp are ahead.
-const PATIENCE: u32 = 2048;
+/// Backward branches a group may take while other lanes of its warp are ahead; those of a loop with atomics or volatile loads,
+/// which may wait for the lanes ahead, count [`SPIN`] times.
+const PATIENCE: u32 = 1 << 20;
+const SPIN: u32 = 1 << 14;
 
 pub struct Warp {
     pub index: usize,
@@ -28,6 +30,8 @@ pub struct Warp {
     at_collective: Mask,
     pc: [u32; LANES],
     patience: u32,
+    /// Whether the group may be waiting for others: it met an atomic or volatile access since its last backward branch.
+    may_spin: bool,
     /// The group that ran out of patience: one above it is next.
     yielded: Option<u32>,
 }
@@ -79,6 +83,7 @@ impl Warp {
             at_collective: 0,
             pc: [0; LANES],
             patience: PATIENCE,
+            may_spin: false,
             yielded: None,
         }
     }
@@ -173,7 +178,8 @@ impl Warp {
                 }
                 Op::Branch { target } if active == mask => {
                     if *target <= pc && limit != u32::MAX {
-                        self.patience -= 1;
+                        let cost = if std::mem::take(&mut self.may_spin) { SPIN } else { 1 };
+                        self.patience = self.patience.saturating_sub(cost);
                         if self.patience == 0 {
                             self.yielded = Some(*target);
                             self.set_pc(mask, *target);
@@ -198,6 +204,7 @@ impl Warp {
 
     /// Everything that is not a per-lane function or a branch all lanes take; None: go on with the next instruction.
     fn run_other(&mut self, env: &mut Env, inst: &Inst, pc: u32, mask: Mask, active: Mask) -> Outcome<Option<Next>> {
+        self.may_spin |= matches!(&inst.op, Op::Atomic(_) | Op::Load(Access { strong: true, .. }));
         match &inst.op {
             Op::Branch { target } => {
                 self.set_pc(active, *target);
