@@ -117,7 +117,7 @@ impl Device {
         let kibibytes = match self.capability {
             (8, 0) | (8, 7) => 163,
             (8, _) | (12, _) => 99,
-            (9 | 10 | 11, _) => 227,
+            (9..=11, _) => 227,
             _ => 64,
         };
         kibibytes * 1024

@@ -25,6 +25,12 @@ macro_rules! integers {
     };
 }
 
+/// Whether a number is missing for a comparison.
+#[inline(always)]
+fn are_unordered(a: f64, b: f64) -> bool {
+    a.is_nan() || b.is_nan()
+}
+
 macro_rules! floats {
     ($name:expr, $T:ty, |$x:ident| $value:expr) => {{
         #[inline(always)]
@@ -38,14 +44,14 @@ macro_rules! floats {
             "le" => Some(compare!(|a: $T, b: $T| value(a) <= value(b))),
             "gt" => Some(compare!(|a: $T, b: $T| value(a) > value(b))),
             "ge" => Some(compare!(|a: $T, b: $T| value(a) >= value(b))),
-            "equ" => Some(compare!(|a: $T, b: $T| !(value(a) < value(b) || value(a) > value(b)))),
+            "equ" => Some(compare!(|a: $T, b: $T| are_unordered(value(a), value(b)) || value(a) == value(b))),
             "neu" => Some(compare!(|a: $T, b: $T| value(a) != value(b))),
-            "ltu" => Some(compare!(|a: $T, b: $T| !(value(a) >= value(b)))),
-            "leu" => Some(compare!(|a: $T, b: $T| !(value(a) > value(b)))),
-            "gtu" => Some(compare!(|a: $T, b: $T| !(value(a) <= value(b)))),
-            "geu" => Some(compare!(|a: $T, b: $T| !(value(a) < value(b)))),
-            "num" => Some(compare!(|a: $T, b: $T| !value(a).is_nan() && !value(b).is_nan())),
-            "nan" => Some(compare!(|a: $T, b: $T| value(a).is_nan() || value(b).is_nan())),
+            "ltu" => Some(compare!(|a: $T, b: $T| are_unordered(value(a), value(b)) || value(a) < value(b))),
+            "leu" => Some(compare!(|a: $T, b: $T| are_unordered(value(a), value(b)) || value(a) <= value(b))),
+            "gtu" => Some(compare!(|a: $T, b: $T| are_unordered(value(a), value(b)) || value(a) > value(b))),
+            "geu" => Some(compare!(|a: $T, b: $T| are_unordered(value(a), value(b)) || value(a) >= value(b))),
+            "num" => Some(compare!(|a: $T, b: $T| !are_unordered(value(a), value(b)))),
+            "nan" => Some(compare!(|a: $T, b: $T| are_unordered(value(a), value(b)))),
             _ => None,
         }
     }};

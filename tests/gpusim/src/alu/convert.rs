@@ -191,7 +191,7 @@ impl Conversion {
     /// One value, as bits; integers come back extended by their sign.
     pub fn convert(&self, raw: u64) -> u64 {
         match (self.from.is_float(), self.to.is_float()) {
-            (false, false) => self.to_integer(self.integer(raw)) as u64,
+            (false, false) => self.fit_integer(self.integer(raw)) as u64,
             (false, true) => self.integer_to_float(self.integer(raw)),
             (true, false) => self.float_to_integer(self.float(raw)) as u64,
             (true, true) => self.float_to_float(self.float(raw)),
@@ -234,7 +234,7 @@ impl Conversion {
         if self.to.is_signed() { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) }
     }
 
-    fn to_integer(&self, value: i128) -> i64 {
+    fn fit_integer(&self, value: i128) -> i64 {
         let (low, high) = self.bounds();
         let value = if self.sat { value.clamp(low, high) } else { value };
         // Cut to the type, then extended to the register.

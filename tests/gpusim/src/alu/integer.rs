@@ -82,8 +82,8 @@ fn half(words: &Words) -> Option<Half> {
 fn multiply(half: Half, ty: Type) -> Option<Run> {
     match (half, ty) {
         (Half::Low, _) => by_width!(ty, |a, b| a.wrapping_mul(b)),
-        (Half::High, Type::U16) => Some(lanes!(|a: u16, b: u16| -> u16 { (a as u32 * b as u32 >> 16) as u16 })),
-        (Half::High, Type::S16) => Some(lanes!(|a: i16, b: i16| -> i16 { (a as i32 * b as i32 >> 16) as i16 })),
+        (Half::High, Type::U16) => Some(lanes!(|a: u16, b: u16| -> u16 { ((a as u32 * b as u32) >> 16) as u16 })),
+        (Half::High, Type::S16) => Some(lanes!(|a: i16, b: i16| -> i16 { ((a as i32 * b as i32) >> 16) as i16 })),
         (Half::High, Type::U32) => Some(lanes!(|a: u32, b: u32| -> u32 { high_u32(a, b) })),
         (Half::High, Type::S32) => Some(lanes!(|a: i32, b: i32| -> i32 { high_i32(a, b) })),
         (Half::High, Type::U64) => Some(lanes!(|a: u64, b: u64| -> u64 { high_u64(a, b) })),
@@ -178,19 +178,19 @@ fn sum_of_absolute_difference(ty: Type) -> Option<Run> {
 }
 
 fn high_u32(a: u32, b: u32) -> u32 {
-    (a as u64 * b as u64 >> 32) as u32
+    ((a as u64 * b as u64) >> 32) as u32
 }
 
 fn high_i32(a: i32, b: i32) -> i32 {
-    (a as i64 * b as i64 >> 32) as i32
+    ((a as i64 * b as i64) >> 32) as i32
 }
 
 fn high_u64(a: u64, b: u64) -> u64 {
-    (a as u128 * b as u128 >> 64) as u64
+    ((a as u128 * b as u128) >> 64) as u64
 }
 
 fn high_i64(a: i64, b: i64) -> i64 {
-    (a as i128 * b as i128 >> 64) as i64
+    ((a as i128 * b as i128) >> 64) as i64
 }
 
 fn product_u24(a: u32, b: u32) -> u64 {

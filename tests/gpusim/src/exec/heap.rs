@@ -170,6 +170,9 @@ pub enum BadFree {
 /// An allocation that was freed: base, length, serial number.
 type Freed = (u64, usize, u64);
 
+/// Freed allocations that are remembered, the last ones.
+const REMEMBERED: usize = 4096;
+
 /// All allocations of a device.
 #[derive(Default)]
 pub struct Heap {
@@ -209,6 +212,9 @@ impl Heap {
             Some(allocation) => {
                 self.used -= allocation.len;
                 self.freed.insert(base, (base, allocation.len, allocation.serial));
+                if self.freed.len() > REMEMBERED {
+                    self.freed.pop_first(); // addresses only grow: the oldest
+                }
                 Ok(())
             }
             None => match self.freed.get(&base) {

@@ -204,13 +204,8 @@ fn parse_address(cursor: &mut Cursor, body: &mut Body) -> Result<Operand> {
         Token::Word(name) => parse_name(cursor, body, name, usize::MAX)?,
         ref other => return cursor.error(format!("expected an address, found {}", describe(other))),
     };
-    let offset = if cursor.take('+') {
-        cursor.integer()?
-    } else if *cursor.peek() == Token::Punct('-') {
-        cursor.integer()?
-    } else {
-        0
-    };
+    let has_offset = cursor.take('+') || *cursor.peek() == Token::Punct('-');
+    let offset = if has_offset { cursor.integer()? } else { 0 };
     cursor.expect(']')?;
     Ok(Operand::Address { base: Box::new(base), offset })
 }

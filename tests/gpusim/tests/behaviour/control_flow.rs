@@ -11,12 +11,10 @@ fn nested_branches_reconverge() {
     );
     let expected = |i: u32| {
         32_000
-            + if i % 2 == 0 {
-                20
-            } else if i % 4 == 1 {
-                101
-            } else {
-                301
+            + match i % 4 {
+                1 => 101,
+                3 => 301,
+                _ => 20,
             }
     };
     let out = Run::new(&body, 1, 64).clean();
