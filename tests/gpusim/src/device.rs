@@ -2,6 +2,7 @@
 //! this; tests may use it directly.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::check::finding::{Finding, Kind};
@@ -10,7 +11,7 @@ use crate::decode::decode;
 use crate::decode::inst::Kernel;
 use crate::exec::env::{Fault, Launch, Parameters};
 use crate::exec::grid::{self, Execution};
-use crate::exec::heap::{Allocation, BadAddress, BadFree, Heap};
+use crate::exec::heap::{Allocation, BadAddress, BadFree, BlockTag, Heap};
 use crate::json::Json;
 use crate::mutate::{Mutation, mutate};
 use crate::ptx::ast::Space;
@@ -84,6 +85,7 @@ pub struct Device {
     heap: Mutex<Heap>,
     records: Mutex<Records>,
     execution: Mutex<Execution>,
+    launches: AtomicU32,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
     /// Bytes of device memory.
@@ -101,6 +103,7 @@ impl Default for Device {
             heap: Mutex::default(),
             records: Mutex::default(),
             execution: Mutex::default(),
+            launches: AtomicU32::new(0),
             capability: (8, 0),
             memory: 16 << 30,
         }
@@ -280,8 +283,15 @@ impl Device {
             block: config.block,
             dynamic_shared: config.dynamic_shared,
             parameters: Parameters::new(parameters),
+            serial: self.launches.fetch_add(1, Relaxed),
         };
-        let snapshot = Arc::new(lock(&self.heap).snapshot());
+        let snapshot = {
+            let heap = lock(&self.heap);
+            if launch.serial.is_multiple_of(BlockTag::LAUNCHES) {
+                heap.forget_writers();
+            }
+            Arc::new(heap.snapshot())
+        };
         let report = grid::run(kernel, &launch, snapshot, *lock(&self.execution));
         let mut records = lock(&self.records);
         report.findings.into_iter().for_each(|finding| join(&mut records.findings, finding));

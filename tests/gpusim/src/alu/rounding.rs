@@ -177,8 +177,13 @@ const TINY: f64 = f64::from_bits((1023 - 400) << 52);
 pub fn mul_f64(a: f64, b: f64, mode: Mode) -> f64 {
     let product = a * b;
     let (small, large) = if a.abs() < b.abs() { (a, b) } else { (b, a) };
-    let scale = if product.abs() < TINY { SCALE } else { 1.0 };
-    redirect(product, (small * scale).mul_add(large, -product * scale), mode)
+    let error = match product.abs() < TINY {
+        false => a.mul_add(b, -product),
+        true if (small * SCALE * large).abs() >= TINY * TINY => (small * SCALE).mul_add(large, -product * SCALE),
+        true if product == 0.0 && small != 0.0 => a.signum() * b.signum(),
+        true => 0.0,
+    };
+    redirect(product, error, mode)
 }
 
 pub fn div_f64(a: f64, b: f64, mode: Mode) -> f64 {
@@ -199,15 +204,32 @@ pub fn sqrt_f64(a: f64, mode: Mode) -> f64 {
     redirect(root, (-scaled_root).mul_add(scaled_root, scaled), mode)
 }
 
-/// The error of a fused multiply-add is found as in Boldo and Muller, "Exact and approximated error of the FMA" (2011).
 pub fn fma_f64(a: f64, b: f64, c: f64, mode: Mode) -> f64 {
-    let result = a.mul_add(b, c);
+    let (result, product) = (a.mul_add(b, c), a * b);
+    let error = if product.abs() >= TINY || a == 0.0 || b == 0.0 {
+        fma_error(a, b, c, result)
+    } else {
+        // A product that may underflow: scaled, if the sum can be, or else all that matters of it is its sign.
+        let (small, large) = if a.abs() < b.abs() { (a, b) } else { (b, a) };
+        let is_comparable = c.abs() < TINY && (small * SCALE * large).abs() >= TINY * TINY;
+        if is_comparable {
+            fma_error(small * SCALE, large, c * SCALE, result * SCALE)
+        } else {
+            a.signum() * b.signum() * f64::MIN_POSITIVE
+        }
+    };
+    // Only a sum that is exactly zero has its sign from the direction.
+    let result = if error == 0.0 { signed_zero(result, product, c, mode) } else { result };
+    redirect(result, error, mode)
+}
+
+/// The error of a fused multiply-add, as in Boldo and Muller, "Exact and approximated error of the FMA" (2011).
+fn fma_error(a: f64, b: f64, c: f64, result: f64) -> f64 {
     let product = a * b;
     let product_error = a.mul_add(b, -product);
     let (low, low_error) = two_sum(c, product_error);
     let (high, high_error) = two_sum(product, low);
-    let error = ((high - result) + high_error) + low_error;
-    redirect(signed_zero(result, product, c, mode), error, mode)
+    ((high - result) + high_error) + low_error
 }
 
 #[cfg(test)]

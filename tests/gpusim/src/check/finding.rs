@@ -14,6 +14,8 @@ pub enum Kind {
     Uninitialized,
     /// Two threads, one of them writing, with no barrier between.
     SharedRace,
+    /// A block at what another block wrote in the same launch.
+    GlobalRace,
     /// Shared memory touched while a `cp.async` into it is in flight.
     AsyncInFlight,
     /// Threads of a warp at different barriers, or not all at one that wants all.
@@ -44,6 +46,7 @@ impl Kind {
             Kind::UseAfterFree => "use_after_free",
             Kind::Uninitialized => "uninitialized",
             Kind::SharedRace => "shared_race",
+            Kind::GlobalRace => "global_race",
             Kind::AsyncInFlight => "async_in_flight",
             Kind::BarrierDivergence => "barrier_divergence",
             Kind::Deadlock => "deadlock",

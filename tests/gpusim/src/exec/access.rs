@@ -5,13 +5,13 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::access_shared::NewValues;
 use super::env::{Env, Fault, Outcome, lanes};
 use super::registers::{LANES, Mask, Registers};
 use super::space::{WINDOW, space_of, window};
 use super::view::{Intent, Pointers};
 use crate::check::finding::Kind;
-use crate::check::shadow::{Conflict, Touch};
-use crate::count::{banks, sectors};
+use crate::count::sectors;
 use crate::decode::inst::{Access, Address, Base};
 use crate::ptx::ast::Space;
 
@@ -183,28 +183,6 @@ pub fn for_each_space(
     Ok(())
 }
 
-/// Bytes a store is about to write, to see whether they change anything.
-struct NewValues<'a> {
-    size: usize,
-    values: &'a [[u64; LANES]],
-}
-
-impl NewValues<'_> {
-    /// Whether `lane` writes what `thread` wrote before it: in the same instruction, or else what is in memory now.
-    fn are_same(&self, request: &Request, pointers: &[*mut u8; LANES], lane: usize, thread: u32) -> bool {
-        let mask = u64::MAX >> (64 - 8 * self.size);
-        let other = thread as usize % LANES;
-        let is_here = thread as usize / LANES == request.warp && request.mask >> other & 1 != 0 && other < lane;
-        if is_here && request.addresses[other] == request.addresses[lane] {
-            return self.values.iter().all(|values| values[lane] & mask == values[other] & mask);
-        }
-        // SAFETY: within shared memory and aligned, as checked before.
-        self.values.iter().enumerate().all(|(i, values)| unsafe {
-            load(pointers[lane].wrapping_add(i * self.size), self.size) == values[lane] & mask
-        })
-    }
-}
-
 impl Env<'_> {
     /// Checks an access, counts it, and gives each lane's host pointer.
     pub fn resolve(&mut self, request: &Request) -> Outcome<[*mut u8; LANES]> {
@@ -221,11 +199,11 @@ impl Env<'_> {
             Space::Shared => self.resolve_shared(request, values),
             Space::Local => self.resolve_local(request),
             Space::Param => self.resolve_parameter(request),
-            Space::Global | Space::Const | Space::Generic => self.resolve_global(request),
+            Space::Global | Space::Const | Space::Generic => self.resolve_global(request, values),
         }
     }
 
-    fn check_alignment(&mut self, request: &Request) -> Outcome<()> {
+    pub fn check_alignment(&mut self, request: &Request) -> Outcome<()> {
         let low = request.bytes as u64 - 1;
         let mut bits = 0;
         for lane in 0..LANES {
@@ -242,12 +220,17 @@ impl Env<'_> {
         Err(Fault::MisalignedAddress)
     }
 
-    fn resolve_global(&mut self, request: &Request) -> Outcome<[*mut u8; LANES]> {
-        let Request { addresses, mask, bytes, intent, .. } = request;
-        match self.global.resolve(addresses, *mask, *bytes, *intent) {
-            Ok(Pointers { pointers, unwritten }) => {
+    fn resolve_global(&mut self, request: &Request, values: Option<NewValues>) -> Outcome<[*mut u8; LANES]> {
+        let Request { addresses, mask, bytes, intent, strong, .. } = request;
+        match self.global.resolve(addresses, *mask, *bytes, *intent, *strong) {
+            Ok(Pointers { pointers, unwritten, raced, other_block }) => {
                 if unwritten != 0 {
                     self.note_unwritten(request, unwritten, "global");
+                }
+                if raced != 0 {
+                    let is_same = |lane: &usize| values.as_ref().is_some_and(|new| new.are_in_memory(&pointers, *lane));
+                    let raced = lanes(raced).filter(|lane| !is_same(lane)).fold(0, |m, lane| m | 1 << lane);
+                    self.note_global_race(request, raced, other_block);
                 }
                 self.count_traffic(request);
                 Ok(pointers)
@@ -275,6 +258,19 @@ impl Env<'_> {
         );
     }
 
+    fn note_global_race(&mut self, request: &Request, raced: Mask, other: u32) {
+        if raced == 0 {
+            return;
+        }
+        let lane = raced.trailing_zeros() as usize;
+        let (address, bytes) = (request.addresses[lane], request.bytes);
+        let verb = if request.intent == Intent::Read { "reads" } else { "overwrites" };
+        let [x, y, z] = self.launch.block_index(other as u64);
+        self.note(Kind::GlobalRace, request.pc, request.warp * LANES + lane, Some(address), raced.count_ones(), || {
+            format!("{verb} {bytes} bytes at {address:#x} that block ({x}, {y}, {z}) wrote in the same launch")
+        });
+    }
+
     fn count_traffic(&mut self, request: &Request) {
         let traffic = if request.mask == Mask::MAX {
             sectors::traffic(&request.addresses, LANES, request.bytes)
@@ -289,7 +285,7 @@ impl Env<'_> {
     }
 
     /// The bounds of a window (shared, local, parameters).
-    fn check_bounds(&mut self, request: &Request, len: usize, what: &str) -> Outcome<()> {
+    pub fn check_bounds(&mut self, request: &Request, len: usize, what: &str) -> Outcome<()> {
         let room = (len as u64).checked_sub(request.bytes as u64);
         let Some(lane) = lanes(request.mask).find(|l| room.is_none_or(|room| request.addresses[*l] > room)) else {
             return Ok(());
@@ -301,113 +297,6 @@ impl Env<'_> {
             format!("{verb} {bytes} bytes at {address:#x} of {what} memory, of which there are {len} bytes{generic}")
         });
         Err(Fault::IllegalAddress)
-    }
-
-    fn resolve_shared(&mut self, request: &Request, values: Option<NewValues>) -> Outcome<[*mut u8; LANES]> {
-        self.check_bounds(request, self.shared.len(), "shared")?;
-        let offsets = request.addresses.map(|a| a as u32);
-        let mut pointers = [std::ptr::null_mut(); LANES];
-        let first = request.mask.trailing_zeros() as usize;
-        for lane in 0..LANES {
-            let lane_or_first = if request.mask >> lane & 1 != 0 { lane } else { first };
-            pointers[lane] = self.shared.pointer(offsets[lane_or_first] as usize);
-        }
-        let count = &mut self.counters.insts[request.pc];
-        count.shared_requests += 1;
-        count.extra_wavefronts += banks::extra_wavefronts(&offsets, request.mask, request.bytes) as u64;
-        if request.strong || request.intent == Intent::Update {
-            self.touch_shared(request);
-        } else if request.intent == Intent::Read {
-            self.read_shared(request);
-        } else {
-            self.write_shared(request, |lane, other| {
-                values.as_ref().is_some_and(|new| new.are_same(request, &pointers, lane, other))
-            });
-        }
-        Ok(pointers)
-    }
-
-    fn read_shared(&mut self, request: &Request) {
-        let mut lane = request.mask.trailing_zeros() as usize;
-        while lane < LANES {
-            // Neighbours that read the same bytes are looked at together.
-            let offset = request.addresses[lane];
-            let is_same = |l: usize| request.mask >> l & 1 != 0 && request.addresses[l] == offset;
-            let last = (lane + 1..LANES).take_while(|l| is_same(*l)).last().unwrap_or(lane);
-            let shadow = &mut self.shared.shadow;
-            let found = shadow.read(request.warp as u32, lane as u32, last as u32, offset as usize, request.bytes);
-            if let Some((lane, conflict)) = found {
-                self.note_conflict(request, lane as usize, conflict);
-            }
-            let Some(rest) = request.mask.checked_shr(last as u32 + 1).filter(|rest| *rest != 0) else { break };
-            lane = last + 1 + rest.trailing_zeros() as usize;
-        }
-    }
-
-    /// `is_same(lane, thread)`: whether the lane writes what `thread` wrote.
-    fn write_shared(&mut self, request: &Request, is_same: impl Fn(usize, u32) -> bool) {
-        let thread = (request.warp * LANES) as u32;
-        for lane in lanes(request.mask) {
-            let (offset, pc) = (request.addresses[lane] as usize, request.pc as u32);
-            let conflict = self.shared.shadow.write(thread + lane as u32, offset, request.bytes, pc);
-            match conflict {
-                None => {}
-                Some(Conflict::WriteAfterWrite { thread, .. }) if is_same(lane, thread) => {}
-                Some(conflict) => self.note_conflict(request, lane, conflict),
-            }
-        }
-    }
-
-    fn touch_shared(&mut self, request: &Request) {
-        self.shared.shadow.make_room();
-        self.shared.shadow.clock.meet(request.warp);
-        let thread = (request.warp * LANES) as u32;
-        let touch = match request.intent {
-            Intent::Read => Touch::Read,
-            Intent::Write => Touch::Write,
-            Intent::Update => Touch::Update,
-        };
-        for lane in lanes(request.mask) {
-            let offset = request.addresses[lane] as usize;
-            let conflict =
-                self.shared.shadow.touch(thread + lane as u32, offset, request.bytes, request.pc as u32, touch);
-            if let Some(conflict) = conflict {
-                self.note_conflict(request, lane, conflict);
-            }
-        }
-    }
-
-    /// Notes what the shadow found wrong with a lane's access.
-    pub fn note_conflict(&mut self, request: &Request, lane: usize, conflict: Conflict) {
-        let (address, bytes) = (request.addresses[lane], request.bytes);
-        let by =
-            |env: &Self, thread: u32, pc: u32| format!("{} at {}", env.name_thread(thread), env.name_inst(pc as usize));
-        let what = format!("{bytes} bytes of shared memory at {address:#x}");
-        let (kind, message) = match conflict {
-            Conflict::Unwritten => {
-                (Kind::Uninitialized, format!("reads {what}, not all of which were written in this block"))
-            }
-            Conflict::InFlight { thread, pc } => (
-                Kind::AsyncInFlight,
-                format!("touches {what} while a copy into it is in flight, issued by {}", by(self, thread, pc)),
-            ),
-            Conflict::ReadAfterWrite { thread, pc } => (
-                Kind::SharedRace,
-                format!("reads {what}, written without a barrier between by {}", by(self, thread, pc)),
-            ),
-            Conflict::WriteAfterWrite { thread, pc } => (
-                Kind::SharedRace,
-                format!("writes {what}, written with another value and no barrier between by {}", by(self, thread, pc)),
-            ),
-            Conflict::WriteAfterRead { thread, warp } => {
-                let reader = match thread {
-                    Some(thread) => self.name_thread(thread),
-                    None => format!("threads of warp {warp}"),
-                };
-                (Kind::SharedRace, format!("writes {what}, read without a barrier between by {reader}"))
-            }
-        };
-        self.note(kind, request.pc, request.warp * LANES + lane, Some(address), 1, || message);
     }
 
     fn resolve_local(&mut self, request: &Request) -> Outcome<[*mut u8; LANES]> {
@@ -444,37 +333,5 @@ impl Env<'_> {
             let lane = if request.mask >> lane & 1 != 0 { lane } else { first };
             base.wrapping_add(request.addresses[lane] as usize)
         }))
-    }
-}
-
-impl Env<'_> {
-    /// Checks the destination of a `cp.async` and marks it in flight.
-    pub fn check_shared_copy(&mut self, request: &Request) -> Outcome<()> {
-        self.check_alignment(request)?;
-        self.check_bounds(request, self.shared.len(), "shared")?;
-        let thread = (request.warp * LANES) as u32;
-        for lane in lanes(request.mask) {
-            let (offset, pc) = (request.addresses[lane] as usize, request.pc as u32);
-            if let Some(conflict) = self.shared.shadow.issue(thread + lane as u32, offset, request.bytes, pc) {
-                self.note_conflict(request, lane, conflict);
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks and counts the eight rows of 16 bytes that one matrix of `ldmatrix` reads. The lanes in `request.mask` give the rows'
-    /// addresses.
-    pub fn check_matrix_rows(&mut self, request: &Request) -> Outcome<()> {
-        self.check_alignment(request)?;
-        self.check_bounds(request, self.shared.len(), "shared")?;
-        self.read_shared(request);
-        let words = lanes(request.mask).flat_map(|lane| {
-            let first = request.addresses[lane] as u32 / 4;
-            first..first + 4
-        });
-        let extra = banks::busiest_bank(words).saturating_sub(1);
-        let count = &mut self.counters.insts[request.pc];
-        count.extra_wavefronts += extra as u64;
-        Ok(())
     }
 }

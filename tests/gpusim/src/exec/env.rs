@@ -15,6 +15,8 @@ pub struct Launch {
     pub block: [u32; 3],
     pub dynamic_shared: usize,
     pub parameters: Parameters,
+    /// Number of the launch on its device.
+    pub serial: u32,
 }
 
 /// A kernel's parameters as it reads them, aligned for any access.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::cta::Cta;
 use super::env::{Env, Fault, Launch};
-use super::heap::Snapshot;
+use super::heap::{BlockTag, Snapshot};
 use super::local::Local;
 use super::shared::Shared;
 use super::view::GlobalView;
@@ -99,6 +99,7 @@ fn run_blocks(
             break;
         }
         (env.block, env.clock) = (block, 0);
+        env.global.start_block(BlockTag::new(launch.serial, block, launch.blocks()));
         if let Err(error) = cta.run(&mut env, watchdog) {
             fault = Some((block, error));
             is_over.store(true, Relaxed);

@@ -7,8 +7,8 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// First address given to an allocation: high above the windows of other spaces, and no address of this process.
 const FIRST_ADDRESS: u64 = 0x0a00_0000_0000;
@@ -27,6 +27,31 @@ pub struct Allocation {
     /// Bit per byte.
     written: Box<[AtomicU64]>,
     unwritten: AtomicUsize,
+    /// Per two bytes, the launch and block that wrote them last; made at a kernel's first write.
+    writers: OnceLock<Box<[AtomicU32]>>,
+}
+
+/// A launch and one of its blocks, as the shadow of global memory remembers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockTag(u32);
+
+impl BlockTag {
+    const BLOCK_BITS: u32 = 20;
+    /// Launches told apart; then the shadows must be cleared.
+    pub const LAUNCHES: u32 = (1 << (32 - Self::BLOCK_BITS)) - 1;
+
+    /// The tag of a block; None if the launch has one block, or more than can be told apart.
+    pub fn new(launch: u32, block: u64, blocks: u64) -> Option<Self> {
+        let is_useful = (2..=1 << Self::BLOCK_BITS).contains(&blocks);
+        is_useful.then_some(BlockTag((launch % Self::LAUNCHES + 1) << Self::BLOCK_BITS | block as u32))
+    }
+
+    /// The block of the same launch that a cell names, if it is another.
+    #[inline(always)]
+    fn other(self, cell: u32) -> Option<u32> {
+        let is_other = cell != self.0 && cell >> Self::BLOCK_BITS == self.0 >> Self::BLOCK_BITS;
+        is_other.then_some(cell & ((1 << Self::BLOCK_BITS) - 1))
+    }
 }
 
 // SAFETY: the bytes are reached through raw pointers only, with atomic operations where threads may meet (see above); the
@@ -57,6 +82,7 @@ impl Allocation {
             written: (0..words).map(|_| AtomicU64::new(0)).collect(),
             // What the host writes directly is not seen.
             unwritten: AtomicUsize::new(if is_shared_with_host { 0 } else { len }),
+            writers: OnceLock::new(),
         })
     }
 
@@ -99,6 +125,26 @@ impl Allocation {
             let before = self.written[word].fetch_or(mask, Relaxed);
             self.unwritten.fetch_sub((mask & !before).count_ones() as usize, Relaxed);
         }
+    }
+
+    /// The other block of this launch that wrote any of `bytes` at an offset, both multiples of 2.
+    #[inline(always)]
+    pub fn other_writer(&self, offset: usize, bytes: usize, tag: BlockTag) -> Option<u32> {
+        let cells = &self.writers.get()?[offset / 2..(offset + bytes) / 2];
+        cells.iter().find_map(|cell| tag.other(cell.load(Relaxed)))
+    }
+
+    /// Notes who wrote `bytes` at an offset; None for atomics, which race with nobody.
+    #[inline(always)]
+    pub fn note_writer(&self, offset: usize, bytes: usize, tag: Option<BlockTag>) {
+        let writers = self.writers.get_or_init(|| (0..self.len.div_ceil(2)).map(|_| AtomicU32::new(0)).collect());
+        for cell in &writers[offset / 2..(offset + bytes) / 2] {
+            cell.store(tag.map_or(0, |tag| tag.0), Relaxed);
+        }
+    }
+
+    fn forget_writers(&self) {
+        self.writers.get().into_iter().flatten().for_each(|cell| cell.store(0, Relaxed));
     }
 
     /// Notes a range of any length as written.
@@ -224,6 +270,11 @@ impl Heap {
                 None => Err(BadFree::Unknown(format!("{base:#x} is not the start of an allocation"))),
             },
         }
+    }
+
+    /// Forgets which blocks wrote what, before launches' tags are used again.
+    pub fn forget_writers(&self) {
+        self.live.values().for_each(|allocation| allocation.forget_writers());
     }
 
     pub fn used(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Execution: lanes in warps, warps in CTAs, CTAs over the machine's cores.
 
 mod access;
+mod access_shared;
 mod async_copy;
 mod atomic;
 mod collective;

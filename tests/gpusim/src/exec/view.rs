@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::env::lanes;
-use super::heap::{BadAddress, Snapshot};
+use super::heap::{Allocation, BadAddress, BlockTag, Snapshot};
 use super::registers::{LANES, Mask};
 
 /// What an access does to the bytes.
@@ -20,20 +20,33 @@ pub struct Pointers {
     pub pointers: [*mut u8; LANES],
     /// Lanes that read bytes nobody wrote.
     pub unwritten: Mask,
+    /// Lanes at bytes that another block wrote in this launch, and that block.
+    pub raced: Mask,
+    pub other_block: u32,
 }
 
 pub struct GlobalView {
     snapshot: Arc<Snapshot>,
     /// Index of the allocation found last: the next access is likely there too.
     last: usize,
+    /// The block being run.
+    tag: Option<BlockTag>,
+    /// Whether the block has used atomic or volatile accesses: it may know of others' writes.
+    has_met: bool,
 }
 
 impl GlobalView {
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
-        GlobalView { snapshot, last: usize::MAX }
+        GlobalView { snapshot, last: usize::MAX, tag: None, has_met: false }
+    }
+
+    pub fn start_block(&mut self, tag: Option<BlockTag>) {
+        (self.tag, self.has_met) = (tag, false);
     }
 
     /// Pointers for `bytes` (a power of two up to 16, addresses aligned to it) at each lane's address.
+    ///
+    /// `strong` accesses, and atomics, are meant to meet other blocks'.
     ///
     /// # Errors
     /// The first lane whose bytes are not all in one allocation, and what is there.
@@ -43,7 +56,9 @@ impl GlobalView {
         mask: Mask,
         bytes: usize,
         intent: Intent,
+        strong: bool,
     ) -> Result<Pointers, (usize, BadAddress)> {
+        self.has_met |= strong;
         let first = mask.trailing_zeros() as usize;
         self.locate(addresses[first], bytes).map_err(|bad| (first, bad))?;
         let snapshot = self.snapshot.clone();
@@ -59,16 +74,46 @@ impl GlobalView {
             outside |= offsets[lane] > room;
         }
         if outside {
-            return self.resolve_each(addresses, mask, bytes, intent);
+            return self.resolve_each(addresses, mask, bytes, intent, strong);
         }
         let pointers = offsets.map(|offset| allocation.pointer(offset as usize));
-        let mut unwritten = 0;
+        let mut result = Pointers { pointers, unwritten: 0, raced: 0, other_block: 0 };
         if !allocation.is_written() {
             for lane in lanes(mask) {
-                unwritten |= (track(allocation, offsets[lane] as usize, bytes, intent) as Mask) << lane;
+                result.unwritten |= (track(allocation, offsets[lane] as usize, bytes, intent) as Mask) << lane;
             }
         }
-        Ok(Pointers { pointers, unwritten })
+        if self.tag.is_some() && bytes > 1 {
+            for lane in lanes(mask) {
+                self.track_block(allocation, offsets[lane] as usize, bytes, intent, strong, lane, &mut result);
+            }
+        }
+        Ok(result)
+    }
+
+    /// Looks for another block's write, and notes this one's.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // one call in each of two loops
+    fn track_block(
+        &self,
+        allocation: &Allocation,
+        offset: usize,
+        bytes: usize,
+        intent: Intent,
+        strong: bool,
+        lane: usize,
+        result: &mut Pointers,
+    ) {
+        let Some(tag) = self.tag else { return };
+        if !self.has_met
+            && let Some(other) = allocation.other_writer(offset, bytes, tag)
+        {
+            result.other_block = if result.raced == 0 { other } else { result.other_block };
+            result.raced |= 1 << lane;
+        }
+        if intent != Intent::Read {
+            allocation.note_writer(offset, bytes, (!strong).then_some(tag));
+        }
     }
 
     /// The same where lanes reach into different allocations.
@@ -78,14 +123,19 @@ impl GlobalView {
         mask: Mask,
         bytes: usize,
         intent: Intent,
+        strong: bool,
     ) -> Result<Pointers, (usize, BadAddress)> {
-        let mut result = Pointers { pointers: [std::ptr::null_mut(); LANES], unwritten: 0 };
+        let mut result = Pointers { pointers: [std::ptr::null_mut(); LANES], unwritten: 0, raced: 0, other_block: 0 };
+        let snapshot = self.snapshot.clone();
         for lane in lanes(mask) {
             let offset = self.locate(addresses[lane], bytes).map_err(|bad| (lane, bad))?;
-            let Some(allocation) = self.snapshot.get(self.last) else { continue };
+            let Some(allocation) = snapshot.get(self.last) else { continue };
             result.pointers[lane] = allocation.pointer(offset);
             result.unwritten |=
                 (!allocation.is_written() && track(allocation, offset, bytes, intent)) as Mask * (1 << lane);
+            if bytes > 1 {
+                self.track_block(allocation, offset, bytes, intent, strong, lane, &mut result);
+            }
         }
         let any = result.pointers[mask.trailing_zeros() as usize];
         for lane in lanes(!mask) {
@@ -116,7 +166,7 @@ impl GlobalView {
 
 /// Notes a write; whether a read finds bytes nobody wrote.
 #[inline(always)]
-fn track(allocation: &super::heap::Allocation, offset: usize, bytes: usize, intent: Intent) -> bool {
+fn track(allocation: &Allocation, offset: usize, bytes: usize, intent: Intent) -> bool {
     let is_unwritten = intent != Intent::Write && !allocation.has(offset, bytes);
     if intent != Intent::Read {
         allocation.note(offset, bytes);

@@ -118,6 +118,34 @@ fn shared_races() {
 }
 
 #[test]
+fn races_between_blocks() {
+    let run = |body: &str| {
+        let mut run = Run::new(body, 4, 32);
+        run.workers = 1;
+        run.go().findings
+    };
+    let own = "mul.wide.u32 %w2, %r0, 4; add.s64 %w2, %w0, %w2;";
+    let first = "mul.wide.u32 %w2, %r1, 4; add.s64 %w2, %w0, %w2;";
+    // Every block writes its own words, reads them again, and reads what all may read.
+    assert!(run(&format!("{own} st.global.u32 [%w2], %r2; ld.global.u32 %r4, [%w2];")).is_empty());
+    // Every block writes the same words: other values, the same value, by atomics.
+    let findings = run(&format!("{first} st.global.u32 [%w2], %r2;"));
+    assert_eq!(findings[0].kind, Kind::GlobalRace);
+    assert!(findings[0].message.contains("that block (0, 0, 0) wrote in the same launch"), "{}", findings[0]);
+    assert_eq!((findings.len(), findings[0].count), (1, 96));
+    assert!(run(&format!("{first} st.global.u32 [%w2], 7;")).is_empty());
+    assert!(run(&format!("{first} red.global.add.u32 [%w2], 7;")).is_empty());
+    // A later block reads what an earlier one wrote; after an atomic it may know that it was written.
+    let read = format!("{own} st.global.u32 [%w2], %r2; {first} ld.global.u32 %r4, [%w2];");
+    assert_eq!(run(&read)[0].kind, Kind::GlobalRace);
+    let counted = read.replace(first, &format!("membar.gl; {first} atom.global.add.u32 %r5, [%w2], 0;"));
+    assert!(run(&counted).is_empty(), "{}", run(&counted)[0]);
+    // Neighbouring halves of a word are not the same bytes.
+    let halves = "mul.wide.u32 %w2, %r0, 2; add.s64 %w2, %w0, %w2; cvt.u16.u32 %h1, %r2; st.global.u16 [%w2], %h1; ld.global.u16 %h2, [%w2];";
+    assert!(run(halves).is_empty());
+}
+
+#[test]
 fn copies_in_flight() {
     let copy = |wait: &str| {
         format!(

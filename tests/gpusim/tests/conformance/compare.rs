@@ -2,7 +2,10 @@ use half::{bf16, f16};
 
 use super::harness::{check, f32, flush, integer};
 
-fn integer_comparisons() -> Vec<(&'static str, fn(i128, i128) -> bool)> {
+/// A comparison and its name.
+type Named<T> = (&'static str, fn(T, T) -> bool);
+
+fn integer_comparisons() -> Vec<Named<i128>> {
     vec![
         ("eq", |a, b| a == b),
         ("ne", |a, b| a != b),
@@ -14,8 +17,8 @@ fn integer_comparisons() -> Vec<(&'static str, fn(i128, i128) -> bool)> {
 }
 
 /// Ordered comparisons are false on NaN, those with `u` true.
-fn float_comparisons() -> Vec<(&'static str, fn(f64, f64) -> bool)> {
-    let mut list: Vec<(&str, fn(f64, f64) -> bool)> = vec![
+fn float_comparisons() -> Vec<Named<f64>> {
+    let mut list: Vec<Named<f64>> = vec![
         ("eq", |a, b| a == b),
         ("lt", |a, b| a < b),
         ("le", |a, b| a <= b),
@@ -66,8 +69,7 @@ fn setp_of_floats() {
 
 #[test]
 fn setp_joins_predicates() {
-    let logic: [(&str, fn(bool, bool) -> bool); 3] =
-        [("and", |a, b| a & b), ("or", |a, b| a | b), ("xor", |a, b| a ^ b)];
+    let logic: [Named<bool>; 3] = [("and", |a, b| a & b), ("or", |a, b| a | b), ("xor", |a, b| a ^ b)];
     for (name, f) in logic {
         for negated in [false, true] {
             let not = if negated { "!" } else { "" };

@@ -31,9 +31,12 @@ fn integer_to_integer() {
     }
 }
 
+/// A way of rounding to an integral value, and its modifier.
+type Rounder = (&'static str, fn(f64) -> f64);
+
 #[test]
 fn float_to_integer() {
-    let rounders: [(&str, fn(f64) -> f64); 4] =
+    let rounders: [Rounder; 4] =
         [("rni", f64::round_ties_even), ("rzi", f64::trunc), ("rmi", f64::floor), ("rpi", f64::ceil)];
     for to in INTEGERS {
         let (low, high) = bounds(to);

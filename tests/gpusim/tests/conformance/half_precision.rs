@@ -176,7 +176,7 @@ fn fp8() {
     check("cvt.rn.satfinite.e5m2x2.f32 %d, %a, %b;", "b16", &["f32", "f32"], |x| {
         nearest(f32(x[0]), 2, 15, 0x7b) << 8 | nearest(f32(x[1]), 2, 15, 0x7b)
     });
-    let rows: Vec<Vec<u64>> = (0..128).map(|i| vec![2 * i | (2 * i + 1) << 8]).collect();
+    let rows: Vec<Vec<u64>> = (0..128).map(|i| vec![(2 * i) | ((2 * i + 1) << 8)]).collect();
     check_rows("cvt.rn.f16x2.e4m3x2 %d, %a;", "b32", &["b16"], &rows, |x| {
         let half = |byte: u64| {
             if byte & 0x7f == 0x7f { 0x7fff } else { f16::from_f64(decode(byte as u32, 3, 7)).to_bits() as u64 }

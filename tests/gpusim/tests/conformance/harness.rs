@@ -187,6 +187,7 @@ fn kernel_text(code: &str, target: &str, sources: &[&str]) -> String {
 
 /// What `code` (which reads `%a`, `%b`, … and writes `%d`) gives for each row of inputs.
 pub fn run(code: &str, target: &str, sources: &[&str], rows: &[Vec<u64>]) -> Vec<u64> {
+    list(code, rows.len());
     let device = Device::default();
     let text = kernel_text(code, target, sources);
     let module = device.load(&text).unwrap_or_else(|error| panic!("{code}: {error}"));
@@ -212,6 +213,15 @@ pub fn run(code: &str, target: &str, sources: &[&str], rows: &[Vec<u64>]) -> Vec
         u64::from_le_bytes(word)
     };
     bytes.chunks(size(target)).map(word).collect()
+}
+
+/// Adds a case and its number of inputs to the file that `GPUSIM_CASES` names.
+fn list(code: &str, rows: usize) {
+    use std::io::Write;
+    if let Some(path) = std::env::var_os("GPUSIM_CASES") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        file.write_all(format!("{rows}\t{}\n", code.replace('\n', " ")).as_bytes()).unwrap();
+    }
 }
 
 /// Checks every result of `code` on [`inputs`] for bit equality with `expected`.

@@ -39,7 +39,7 @@ fn mul() {
         // The upper half of a 128-bit product needs care with the sign bit of u128.
         check(&format!("mul.hi.{ty} %d, %a, %b;"), ty, &[ty, ty], |x| {
             let (a, b) = (integer(ty, x[0]), integer(ty, x[1]));
-            if is_signed(ty) { (a * b >> bits) as u64 } else { ((a as u128 * b as u128) >> bits) as u64 }
+            if is_signed(ty) { ((a * b) >> bits) as u64 } else { ((a as u128 * b as u128) >> bits) as u64 }
         });
         if narrow(ty) {
             let wide = double(ty);
@@ -60,7 +60,7 @@ fn mad() {
         if size(ty) > 2 {
             check(&format!("mad.hi.{ty} %d, %a, %b, %c;"), ty, &[ty, ty, ty], |x| {
                 let (a, b, c) = (integer(ty, x[0]), integer(ty, x[1]), integer(ty, x[2]));
-                let high = if is_signed(ty) { a * b >> bits } else { ((a as u128 * b as u128) >> bits) as i128 };
+                let high = if is_signed(ty) { (a * b) >> bits } else { ((a as u128 * b as u128) >> bits) as i128 };
                 (high + c) as u64
             });
         }
@@ -73,7 +73,7 @@ fn mad() {
     }
     let (low, high) = bounds("s32");
     check("mad.hi.sat.s32 %d, %a, %b, %c;", "s32", &["s32", "s32", "s32"], |x| {
-        let high_half = integer("s32", x[0]) * integer("s32", x[1]) >> 32;
+        let high_half = (integer("s32", x[0]) * integer("s32", x[1])) >> 32;
         (high_half + integer("s32", x[2])).clamp(low, high) as u64
     });
 }
@@ -87,7 +87,7 @@ fn mul24_and_mad24() {
     for ty in ["u32", "s32"] {
         check(&format!("mul24.lo.{ty} %d, %a, %b;"), ty, &[ty, ty], |x| (low24(ty, x[0]) * low24(ty, x[1])) as u64);
         check(&format!("mul24.hi.{ty} %d, %a, %b;"), ty, &[ty, ty], |x| {
-            (low24(ty, x[0]) * low24(ty, x[1]) >> 16) as u64
+            ((low24(ty, x[0]) * low24(ty, x[1])) >> 16) as u64
         });
         check(&format!("mad24.lo.{ty} %d, %a, %b, %c;"), ty, &[ty, ty, ty], |x| {
             (low24(ty, x[0]) * low24(ty, x[1]) + integer(ty, x[2])) as u64
@@ -110,7 +110,7 @@ fn abs_neg_min_max_sad() {
         binary("min", ty, |a, b| a.min(b));
         binary("max", ty, |a, b| a.max(b));
         if is_signed(ty) {
-            check(&format!("abs.{ty} %d, %a;"), ty, &[ty], |x| integer(ty, x[0]).abs() as u64);
+            check(&format!("abs.{ty} %d, %a;"), ty, &[ty], |x| integer(ty, x[0]).unsigned_abs() as u64);
             check(&format!("neg.{ty} %d, %a;"), ty, &[ty], |x| -integer(ty, x[0]) as u64);
         }
         check(&format!("sad.{ty} %d, %a, %b, %c;"), ty, &[ty, ty, ty], |x| {
