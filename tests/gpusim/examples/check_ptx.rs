@@ -23,7 +23,10 @@ fn main() -> ExitCode {
                 for (name, kernel) in &module.kernels {
                     let (instructions, shared, local) =
                         (kernel.code.len() - 1, kernel.static_shared, kernel.local_size);
-                    println!("    {name}: {instructions} instructions, {shared} B shared, {local} B local");
+                    let columns = kernel.columns;
+                    println!(
+                        "    {name}: {instructions} instructions, {columns} columns, {shared} B shared, {local} B local"
+                    );
                 }
             }
             Err(error) => {

@@ -15,6 +15,23 @@ fn main() {
         gemm_f32(workers);
         gemm_bf16(workers);
     }
+    launches();
+}
+
+/// What a launch costs beside its instructions: many of one small block.
+fn launches() {
+    let device = device(1);
+    let module = device.load(include_str!("../tests/ptx/gemm_bf16_mma.ptx")).expect("the fixture is supported");
+    let kernel = &module.kernels["gemm_bf16_mma"];
+    let (a, b) = (filled(&device, 64 * 32 * 2), filled(&device, 64 * 32 * 2));
+    let c = device.allocate(64 * 64 * 4).expect("memory").base;
+    let config = LaunchConfig { dynamic_shared: 2 * 2 * 64 * 40 * 2, ..LaunchConfig::new(1, 128) };
+    let (bytes, count) = (parameters(&[a, b, c], &[64, 32]), 1000);
+    let start = Instant::now();
+    for _ in 0..count {
+        device.launch(kernel, &config, &bytes).expect("a clean launch");
+    }
+    println!("a launch of one 64 × 64 × 32 product: {:.0} µs", start.elapsed().as_secs_f64() / count as f64 * 1e6);
 }
 
 fn device(workers: usize) -> Device {

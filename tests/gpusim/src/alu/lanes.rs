@@ -1,4 +1,4 @@
-//! The form of every per-lane instruction: a function over columns, made by [`lanes!`] from an expression over scalars.
+//! The form of every per-lane instruction: a function over columns, made by the macro `lanes!` from an expression over scalars.
 
 use crate::exec::registers::{Mask, Reg, Registers};
 

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::columns::{self, width};
 use super::inline::inline_calls;
 use super::inst::{Class, Constant, Inst, Kernel, Meta, Op, Predicate};
 use super::layout::Layout;
-use super::liveness::live_at_entry;
+use super::liveness::Liveness;
 use super::words::Words;
 use crate::exec::registers::Reg;
 use crate::ptx::ast::{Function, Instruction, Module};
@@ -28,16 +29,17 @@ pub struct Decoder<'a> {
 pub fn decode(module: &Module, function: &Function, global_address: &dyn Fn(usize) -> u64) -> Result<Kernel> {
     let function = inline_calls(module, function)?;
     let layout = Layout::new(module, &function, global_address);
+    let liveness = Liveness::new(&function);
+    let (columns, next_column) = columns::assign(&function, &liveness);
     let mut decoder = Decoder {
         function: &function,
         layout,
-        columns: Vec::new(),
-        next_column: 0,
+        columns,
+        next_column,
         constants: HashMap::new(),
         line: function.line,
         granule: 4,
     };
-    decoder.assign_columns();
     let mut code = Vec::with_capacity(function.instructions.len() + 1);
     let mut meta = Vec::with_capacity(function.instructions.len() + 1);
     for instruction in &function.instructions {
@@ -64,32 +66,25 @@ pub fn decode(module: &Module, function: &Function, global_address: &dyn Fn(usiz
         max_threads: function.max_threads,
         required_threads: function.required_threads,
         shared_granule: decoder.granule,
-        read_before_written: decoder.columns_live_at_entry(),
+        read_before_written: decoder.columns_live_at_entry(&liveness),
         files: module.files.clone(),
     })
 }
 
 impl Decoder<'_> {
-    fn assign_columns(&mut self) {
-        for register in &self.function.registers {
-            self.columns.push(Reg(self.next_column));
-            self.next_column += columns_of(register.ty.size());
-        }
-    }
-
     /// Columns of the registers that some path reads before it writes them.
-    fn columns_live_at_entry(&self) -> Vec<Reg> {
+    fn columns_live_at_entry(&self, liveness: &Liveness) -> Vec<Reg> {
         let columns = |id: usize| {
             let first = self.columns[id].0;
-            (first..first + columns_of(self.register_type(id).size())).map(Reg)
+            (first..first + width(self.register_type(id).size())).map(Reg)
         };
-        live_at_entry(self.function).into_iter().flat_map(columns).collect()
+        liveness.at_entry().flat_map(columns).collect()
     }
 
     /// A column of `size` bytes a lane that no register has.
     pub fn scratch(&mut self, size: usize) -> Reg {
         let reg = Reg(self.next_column);
-        self.next_column += columns_of(size);
+        self.next_column += width(size);
         reg
     }
 
@@ -150,14 +145,5 @@ impl Decoder<'_> {
     /// Program counter of a label.
     pub fn target(&self, label: usize) -> u32 {
         self.function.labels[label].1 as u32
-    }
-}
-
-/// Columns that a register of `size` bytes takes.
-fn columns_of(size: usize) -> u32 {
-    match size {
-        0..=4 => 1,
-        5..=8 => 2,
-        _ => 4,
     }
 }

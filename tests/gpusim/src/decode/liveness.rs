@@ -1,38 +1,55 @@
-//! Which registers some path reads before it writes them: a backward data-flow analysis over basic blocks.
+//! Which registers are live where blocks begin: a backward data-flow analysis.
 
 use super::control::branch_labels;
 use crate::ptx::ast::{Function, Instruction, Operand};
 
-/// Instructions whose first operand is read, not written.
-const NO_DESTINATION: [&str; 10] = ["st", "red", "bra", "brx", "cp", "bar", "barrier", "ret", "exit", "call"];
+/// Instructions whose first operand is read, not written, though it is no address.
+const NO_DESTINATION: [&str; 7] = ["bra", "brx", "bar", "barrier", "call", "nanosleep", "setmaxnreg"];
 
-/// Ids of the registers that are live when the function begins.
-pub fn live_at_entry(function: &Function) -> Vec<usize> {
-    let count = function.instructions.len();
-    let words = function.registers.len().div_ceil(64);
-    let starts = block_starts(function);
-    let block_of = |at: usize| starts.partition_point(|start| *start <= at) - 1;
-    let mut live = vec![vec![0u64; words]; starts.len()];
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for block in (0..starts.len()).rev() {
-            let range = starts[block]..starts.get(block + 1).copied().unwrap_or(count);
-            let mut set = vec![0u64; words];
-            for successor in successors(function, range.end - 1) {
-                if successor < count {
+/// A function's basic blocks and the registers live at their starts.
+pub struct Liveness {
+    /// First instruction of each block.
+    pub starts: Vec<usize>,
+    /// Bit sets of register ids.
+    live: Vec<Vec<u64>>,
+}
+
+impl Liveness {
+    pub fn new(function: &Function) -> Self {
+        let count = function.instructions.len();
+        let words = function.registers.len().div_ceil(64);
+        let starts = block_starts(function);
+        let block_of = |at: usize| starts.partition_point(|start| *start <= at) - 1;
+        let mut live = vec![vec![0u64; words]; starts.len()];
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for block in (0..starts.len()).rev() {
+                let range = starts[block]..starts.get(block + 1).copied().unwrap_or(count);
+                let mut set = vec![0u64; words];
+                for successor in successors(function, range.end - 1).into_iter().filter(|at| *at < count) {
                     set.iter_mut().zip(&live[block_of(successor)]).for_each(|(set, live)| *set |= live);
                 }
+                for instruction in function.instructions[range].iter().rev() {
+                    step_back(instruction, &mut set);
+                }
+                changed |= set != live[block];
+                live[block] = set;
             }
-            for instruction in function.instructions[range].iter().rev() {
-                step_back(instruction, &mut set);
-            }
-            changed |= set != live[block];
-            live[block] = set;
         }
+        Liveness { starts, live }
     }
-    let Some(entry) = live.first() else { return Vec::new() };
-    (0..function.registers.len()).filter(|id| entry[id / 64] >> (id % 64) & 1 != 0).collect()
+
+    /// Registers that some path reads before it writes them.
+    pub fn at_entry(&self) -> impl Iterator<Item = usize> {
+        let entry = self.live.first().map_or(&[][..], Vec::as_slice);
+        (0..64 * entry.len()).filter(|id| entry[id / 64] >> (id % 64) & 1 != 0)
+    }
+
+    /// Whether a register carries a value into any block.
+    pub fn crosses_blocks(&self, id: usize) -> bool {
+        self.live.iter().any(|set| set[id / 64] >> (id % 64) & 1 != 0)
+    }
 }
 
 /// First instructions of basic blocks: the function's, those after branches, and those at labels.
@@ -63,9 +80,9 @@ fn successors(function: &Function, at: usize) -> Vec<usize> {
 
 /// From the registers live after an instruction to those live before it.
 fn step_back(instruction: &Instruction, live: &mut [u64]) {
-    let has_destination = !NO_DESTINATION.contains(&instruction.opcode[0].as_str());
-    let (destinations, sources) =
-        instruction.operands.split_at(usize::from(has_destination && !instruction.operands.is_empty()));
+    let has_destination = !NO_DESTINATION.contains(&instruction.opcode[0].as_str())
+        && instruction.operands.first().is_some_and(|operand| !matches!(operand, Operand::Address { .. }));
+    let (destinations, sources) = instruction.operands.split_at(usize::from(has_destination));
     if instruction.guard.is_none() {
         destinations.iter().for_each(|operand| for_registers(operand, &mut |id| live[id / 64] &= !(1 << (id % 64))));
     }
@@ -77,7 +94,8 @@ fn step_back(instruction: &Instruction, live: &mut [u64]) {
     }
 }
 
-fn for_registers(operand: &Operand, visit: &mut impl FnMut(usize)) {
+/// Calls `visit` with every register an operand names.
+pub fn for_registers(operand: &Operand, visit: &mut impl FnMut(usize)) {
     match operand {
         Operand::Register { id, .. } => visit(*id),
         Operand::Address { base, .. } => for_registers(base, visit),
@@ -102,8 +120,8 @@ mod tests {
             @%p bra $L;\nadd.s32 %r3, %r2, %r0;\nret;\n}";
         let module = parse(text).unwrap();
         let function = module.function("f").unwrap();
-        let names: Vec<&str> =
-            live_at_entry(function).into_iter().map(|id| function.registers[id].name.as_str()).collect();
+        let liveness = Liveness::new(function);
+        let names: Vec<&str> = liveness.at_entry().map(|id| function.registers[id].name.as_str()).collect();
         assert_eq!(names, ["%r1", "%r2"], "a guarded write is no write on every path");
     }
 }

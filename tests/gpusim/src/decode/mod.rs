@@ -1,7 +1,8 @@
-//! Syntax tree to [`Kernel`]: every instruction is understood here, once, or refused with its line.
+//! Syntax tree to [`inst::Kernel`]: every instruction is understood here, once, or refused with its line.
 
 mod arithmetic;
 mod collective;
+mod columns;
 mod control;
 mod decoder;
 mod inline;
