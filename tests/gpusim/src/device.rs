@@ -62,6 +62,8 @@ pub struct Global {
 pub struct Module {
     pub kernels: BTreeMap<String, Arc<Kernel>>,
     pub globals: BTreeMap<String, Global>,
+    /// `.target`: the architecture the text is for.
+    pub target: String,
     /// What was altered in it, if anything.
     pub mutation: Option<Mutation>,
 }
@@ -146,7 +148,8 @@ impl Device {
             kernels.insert(function.name.clone(), self.register(kernel?));
         }
         let globals = addresses.iter().map(|(index, global)| (tree.variables[*index].name.clone(), global.clone()));
-        Ok(Module { kernels, globals: globals.collect(), mutation })
+        let globals = globals.collect();
+        Ok(Module { kernels, globals, target: tree.target, mutation })
     }
 
     /// Gives the module's variables memory and their initial bytes.
@@ -179,6 +182,19 @@ impl Device {
             }
         }
         Ok(placed)
+    }
+
+    /// Whether the device runs code for `target`: that of its own or an older architecture; `sm_90a` and the like only if it is
+    /// exactly that, `sm_100f` and the like only in that family.
+    pub fn runs(&self, target: &str) -> bool {
+        let number = target.trim_start_matches("sm_").trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let own = 10 * self.capability.0 + self.capability.1;
+        match (number.parse::<u32>(), target.chars().last()) {
+            (Ok(wanted), Some('a')) => wanted == own,
+            (Ok(wanted), Some('f')) => wanted <= own && wanted / 10 == self.capability.0,
+            (Ok(wanted), _) => wanted <= own,
+            (Err(_), _) => false,
+        }
     }
 
     /// Frees what a module's variables took.

@@ -97,6 +97,11 @@ impl Installed {
         self.text(c"gpusim_findings_json")
     }
 
+    /// The same as sentences, for a person to read; empty if all is well.
+    pub fn findings_text(&self) -> String {
+        self.text(c"gpusim_findings_text")
+    }
+
     /// Counts per kernel since the last reset, as JSON.
     pub fn counters_json(&self) -> String {
         self.text(c"gpusim_counters_json")

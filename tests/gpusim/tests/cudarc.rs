@@ -228,6 +228,9 @@ fn the_rest_of_the_safe_layer() {
     );
     assert_eq!(add.occupancy_max_active_blocks_per_multiprocessor(256, 0, None).unwrap(), 8);
     drop((x, y, pinned, start, end, add, stream));
+    let newer = include_str!("ptx/vector_add.ptx").replace(".target sm_80", ".target sm_90a");
+    assert!(context.load_module(Ptx::from_src(newer)).is_err(), "the device is an sm_80");
+    assert!(sim.findings_text().contains("does not run on compute capability 8.0"));
     let broken = context.load_module(Ptx::from_src("not ptx"));
     assert_eq!(broken.err().unwrap().0, sys::CUresult::CUDA_ERROR_INVALID_PTX);
     sim.reset();

@@ -16,16 +16,22 @@ const CACHE_HINTS: [&str; 12] = ["L1::", "L2::", "level::", "ca", "cg", "cs", "l
 
 impl Decoder<'_> {
     pub fn memory(&mut self, words: &Words, operands: &[Operand]) -> Decoded {
-        match words.base() {
-            "ld" | "ldu" => self.load_or_store(words, operands, true),
-            "st" => self.load_or_store(words, operands, false),
-            "atom" | "red" => self.atomic(words, operands),
-            "cp" => self.async_copy(words, operands),
-            "ldmatrix" => self.matrix_load(words, operands),
-            "cvta" => self.cvta(words, operands),
-            "isspacep" => self.isspacep(words, operands),
+        match (words.base(), operands) {
+            ("ld" | "ldu", _) => self.load_or_store(words, operands, true),
+            ("st", _) => self.load_or_store(words, operands, false),
+            ("atom" | "red", _) => self.atomic(words, operands),
+            ("cp", _) => self.async_copy(words, operands),
+            ("ldmatrix", _) => self.matrix_load(words, operands),
+            ("cvta", _) => self.cvta(words, operands),
+            ("isspacep", _) => self.isspacep(words, operands),
+            // A cache policy is a hint, too: any number will do.
+            ("createpolicy", [d, ..]) => {
+                words.take_prefixed(&["fractional", "range", "L2", "cvt", "global"]);
+                let args = Args { d: self.destination(d, Type::B64)?, s: [self.constant_bits(0, 8); 4], imm: 0 };
+                Ok(Some((Op::Lanes(lanes!(|a: u64| -> u64 { a }), args), Class::Move)))
+            }
             // Hints that move data between caches.
-            "prefetch" | "prefetchu" | "discard" | "applypriority" => {
+            ("prefetch" | "prefetchu" | "discard" | "applypriority", _) => {
                 words.take_prefixed(&["L1", "L2"]);
                 space(words);
                 Ok(Some((Op::Nop, Class::Control)))

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use super::error;
 use super::state::{CuResult, Driver, SUCCESS, call, driver, give};
 use crate::device::DEFAULT_SHARED;
-use crate::exec::step::MULTIPROCESSORS;
+use crate::exec::env::MULTIPROCESSORS;
 
 /// The name tests assert, so that none runs on a real device unnoticed.
 pub const DEVICE_NAME: &str = "gpusim";

@@ -25,6 +25,17 @@ unsafe extern "C" fn gpusim_findings_json(receive: Receiver, data: *mut c_void) 
     unsafe { deliver(receive, data, |driver| driver.device.findings_json().to_string()) };
 }
 
+/// The same as sentences, for a person to read; empty if all is well.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gpusim_findings_text(receive: Receiver, data: *mut c_void) {
+    let text = |driver: &Driver| {
+        let findings: Vec<String> = driver.device.findings().iter().map(|finding| finding.to_string()).collect();
+        findings.join("\n\n")
+    };
+    // SAFETY: the caller's promise.
+    unsafe { deliver(receive, data, text) };
+}
+
 /// Counts per kernel since the last reset.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn gpusim_counters_json(receive: Receiver, data: *mut c_void) {

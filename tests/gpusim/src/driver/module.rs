@@ -124,6 +124,14 @@ unsafe fn image_text(image: *const c_void) -> Api<String> {
 /// Loads a text; gives the handle and the (empty) log, or the error in words, which is a finding too.
 fn load_text(driver: &Driver, text: &str) -> Result<(Handle, String), String> {
     match driver.device.load(text) {
+        Ok(module) if !driver.device.runs(&module.target) => {
+            driver.device.unload(&module);
+            let (major, minor) = driver.device.capability;
+            let message =
+                format!("ptx error: .target {} does not run on compute capability {major}.{minor}", module.target);
+            driver.device.find(Finding::of_call(Kind::InvalidPtx, &message));
+            Err(message)
+        }
         Ok(module) => {
             let mut objects = driver.objects();
             let handle = objects.new_handle();

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use super::error;
 use super::state::{Api, CuResult, Driver, Handle, checked, give};
-use crate::exec::step::MULTIPROCESSORS;
+use crate::exec::env::MULTIPROCESSORS;
 
 const MAX_BLOCKS: usize = 32;
 const MAX_THREADS: usize = 2048;

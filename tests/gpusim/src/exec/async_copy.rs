@@ -11,7 +11,7 @@ use crate::decode::inst::{Address, Predicate};
 use crate::ptx::ast::Space;
 
 /// One `cp.async` of a warp.
-struct Copy {
+struct InFlight {
     /// Lanes whose bytes have not landed.
     lanes: Mask,
     size: usize,
@@ -24,7 +24,7 @@ struct Copy {
 /// The copies a warp has in flight.
 #[derive(Default)]
 pub struct AsyncCopies {
-    copies: Vec<Copy>,
+    copies: Vec<InFlight>,
     /// Groups each lane has committed.
     committed: [u32; LANES],
 }
@@ -81,7 +81,8 @@ pub fn issue(
     operands: &CopyOperands,
 ) -> Outcome<()> {
     let size = operands.size;
-    let mut copy = Copy { lanes: mask, size, offsets: [0; LANES], groups: copies.committed, bytes: [[0; 16]; LANES] };
+    let mut copy =
+        InFlight { lanes: mask, size, offsets: [0; LANES], groups: copies.committed, bytes: [[0; 16]; LANES] };
     // Lanes that read all their bytes, and lanes that read some or none (the rest is zero).
     let wanted = wanted_sizes(registers, operands);
     let read = lanes(mask).filter(|lane| wanted[*lane] > 0).fold(0, |m, lane| m | 1 << lane);
@@ -95,8 +96,13 @@ pub fn issue(
     }
     for lane in lanes(read).filter(|lane| !wanted[*lane].is_power_of_two()) {
         for i in 0..wanted[lane] {
-            let mut single =
-                Copy { lanes: 1 << lane, size: 1, offsets: [0; LANES], groups: [0; LANES], bytes: [[0; 16]; LANES] };
+            let mut single = InFlight {
+                lanes: 1 << lane,
+                size: 1,
+                offsets: [0; LANES],
+                groups: [0; LANES],
+                bytes: [[0; 16]; LANES],
+            };
             read_source(env, &mut single, from.map(|a| a + i as u64), 1 << lane, 1, warp, pc)?;
             copy.bytes[lane][i] = single.bytes[lane][0];
         }
@@ -130,7 +136,7 @@ fn wanted_sizes(registers: &Registers, operands: &CopyOperands) -> [usize; LANES
 
 fn read_source(
     env: &mut Env,
-    copy: &mut Copy,
+    copy: &mut InFlight,
     from: [u64; LANES],
     mask: Mask,
     bytes: usize,

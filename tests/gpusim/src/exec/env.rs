@@ -8,6 +8,9 @@ use crate::check::finding::{Finding, Findings, Kind, Place};
 use crate::count::counters::Counters;
 use crate::decode::inst::Kernel;
 
+/// Multiprocessors of the simulated device.
+pub const MULTIPROCESSORS: u32 = 16;
+
 /// Extents of a launch.
 #[derive(Clone, Debug)]
 pub struct Launch {

@@ -16,6 +16,6 @@ pub mod registers;
 mod select;
 mod shared;
 pub mod space;
-pub mod step;
+mod step;
 mod view;
 pub mod warp;

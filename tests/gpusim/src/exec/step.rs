@@ -2,14 +2,11 @@
 
 use super::access::{load_access, store_access};
 use super::collective::{self, Shuffle};
-use super::env::{Env, Outcome, lanes};
+use super::env::{Env, Outcome};
 use super::registers::{LANES, Mask, Reg, Registers};
 use super::{atomic, matrix, mma, select};
 use crate::check::finding::Kind;
-use crate::decode::inst::{Clock, MmaKind, Op};
-
-/// Multiprocessors of the simulated device.
-pub const MULTIPROCESSORS: u32 = 16;
+use crate::decode::inst::{Clock, Op};
 
 /// For a warp-wide instruction, the register that names its members (None inside: the whole warp).
 pub fn members(op: &Op) -> Option<Option<Reg>> {
@@ -126,7 +123,6 @@ pub fn run_collective(
         Op::Mma(mma) => {
             let k = mma.kind.k() as u64;
             env.counters.tensor_multiply_adds += 16 * 8 * k;
-            debug_assert!(lanes(mask).count() <= LANES && !matches!(mma.kind, MmaKind::Tf32 { k: 16 }));
             mma::run(registers, mma);
         }
         _ => unreachable!("not a warp-wide instruction"),

@@ -6,7 +6,7 @@
 
 use super::async_copy::{AsyncCopies, CopyOperands, issue};
 use super::collective::holds;
-use super::env::{Env, Fault, Outcome, lanes};
+use super::env::{Env, Fault, MULTIPROCESSORS, Outcome, lanes};
 use super::registers::{LANES, Mask, Reg, Registers};
 use super::step;
 use crate::check::finding::Kind;
@@ -334,8 +334,8 @@ fn special_values(special: Special, warp: usize, env: &Env) -> [u32; LANES] {
         Special::Warpid => warp as u32,
         Special::Nwarpid => launch.warps_per_block() as u32,
         // By block and not by worker, so that it is the same however many workers there are.
-        Special::Smid => (env.block % step::MULTIPROCESSORS as u64) as u32,
-        Special::Nsmid => step::MULTIPROCESSORS,
+        Special::Smid => (env.block % MULTIPROCESSORS as u64) as u32,
+        Special::Nsmid => MULTIPROCESSORS,
         Special::LanemaskEq => 1 << lane,
         Special::LanemaskLe => u32::MAX >> (31 - lane),
         Special::LanemaskLt => !(u32::MAX << lane),

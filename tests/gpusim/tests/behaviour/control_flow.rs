@@ -127,3 +127,14 @@ fn module_variables_and_relocations() {
     assert!(device.findings().is_empty());
     device.unload(&module);
 }
+
+#[test]
+fn cache_hints_change_nothing() {
+    let body = "createpolicy.fractional.L2::evict_last.b64 %w4, 0f3F800000; prefetch.global.L2 [%w1]; discard.global.L2 [%w1], 128;\n\
+        mul.wide.u32 %w2, %r0, 4; add.s64 %w3, %w1, %w2; ld.global.L1::no_allocate.L2::cache_hint.u32 %r4, [%w3], %w4;\n\
+        ld.global.nc.L2::128B.u32 %r5, [%w3]; ld.global.cg.u32 %r6, [%w3]; add.u32 %r4, %r4, %r5; add.u32 %r4, %r4, %r6;\n\
+        add.s64 %w3, %w0, %w2; st.global.L2::cache_hint.u32 [%w3], %r4, %w4;";
+    let mut run = Run::new(body, 1, 32);
+    run.input = (0..32).collect();
+    assert_eq!(run.clean(), (0..32).map(|i| 3 * i).collect::<Vec<_>>());
+}

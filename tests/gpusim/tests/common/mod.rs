@@ -31,6 +31,8 @@ pub fn context() -> (Installed, Exclusive) {
 }
 
 pub fn assert_clean(sim: Installed) {
+    let findings = sim.findings_text();
+    assert!(findings.is_empty(), "{findings}");
     assert_eq!(sim.findings_json(), "[]");
 }
 
