@@ -1,0 +1,176 @@
+//! Mutation: one instruction of a kernel altered, to see whether tests notice.
+
+use std::fmt;
+
+use crate::ptx::Type;
+use crate::ptx::ast::{Function, Instruction, Operand};
+
+/// What was altered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mutation {
+    pub kernel: String,
+    pub line: u32,
+    /// The instruction as it was.
+    pub before: String,
+    /// The change in words.
+    pub change: String,
+}
+
+impl fmt::Display for Mutation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, line {}: `{}`: {}", self.kernel, self.line, self.before, self.change)
+    }
+}
+
+/// Words of an opcode that are exchanged for one another.
+const EXCHANGES: [(&str, &str); 16] = [
+    ("add", "sub"),
+    ("sub", "add"),
+    ("min", "max"),
+    ("max", "min"),
+    ("and", "or"),
+    ("or", "and"),
+    ("shl", "shr"),
+    ("shr", "shl"),
+    ("lt", "le"),
+    ("le", "lt"),
+    ("gt", "ge"),
+    ("ge", "gt"),
+    ("eq", "ne"),
+    ("ne", "eq"),
+    ("bfly", "down"),
+    ("lg2", "ex2"),
+];
+
+/// One change to one instruction.
+enum Change {
+    Word { index: usize, to: &'static str },
+    Guard,
+    Swap,
+    Immediate { operand: usize, to: i64 },
+    Offset { operand: usize, by: i64 },
+    Remove,
+}
+
+/// Alters one instruction, chosen by `seed`; None if the kernel has nothing that could be.
+pub fn mutate(function: &mut Function, seed: u64) -> Option<Mutation> {
+    let mut candidates = Vec::new();
+    for (i, instruction) in function.instructions.iter().enumerate() {
+        candidates.extend(changes(instruction, function).into_iter().map(|change| (i, change)));
+    }
+    // A step of splitmix64, so that neighbouring seeds choose far apart.
+    let mut hash = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let chosen = ((hash ^ hash >> 31) % candidates.len().max(1) as u64) as usize;
+    let (i, change) = candidates.into_iter().nth(chosen)?;
+    let before = function.instructions[i].text.clone();
+    let instruction = &mut function.instructions[i];
+    let change = apply(instruction, change);
+    instruction.text = format!("{before} [mutated: {change}]");
+    Some(Mutation { kernel: function.name.clone(), line: instruction.line, before, change })
+}
+
+fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let base = instruction.opcode[0].as_str();
+    if instruction.guard.is_some() {
+        changes.push(Change::Guard);
+    }
+    // The word `sub` of `sub.f32`, the `lt` of `setp.lt`; not the `add` of `mad`, which has none.
+    for (index, word) in instruction.opcode.iter().enumerate() {
+        let is_operation = index == 0 || matches!(base, "setp" | "set" | "shfl" | "atom" | "red" | "redux");
+        let fits = !matches!((base, word.as_str()), ("atom" | "red" | "redux", "add" | "sub")) && base != "lg2";
+        if let Some((_, to)) = EXCHANGES.iter().find(|(from, _)| from == word)
+            && is_operation
+            && fits
+            && is_legal(base, to, instruction)
+        {
+            changes.push(Change::Word { index, to });
+        }
+    }
+    if matches!(base, "sub" | "div" | "rem" | "shl" | "shr" | "setp" | "selp") && instruction.operands.len() >= 3 {
+        let ty = |operand: &Operand| match operand {
+            Operand::Register { id, .. } => Some(function.registers[*id].ty),
+            _ => None,
+        };
+        if ty(&instruction.operands[1]).is_some() && ty(&instruction.operands[1]) == ty(&instruction.operands[2]) {
+            changes.push(Change::Swap);
+        }
+    }
+    let is_arithmetic =
+        matches!(base, "add" | "sub" | "mul" | "mad" | "setp" | "and" | "or" | "shl" | "shr" | "mov" | "min" | "max");
+    for (operand, value) in instruction.operands.iter().enumerate().skip(1) {
+        match value {
+            Operand::Integer(value) if is_arithmetic => {
+                changes.push(Change::Immediate { operand, to: value.wrapping_add(1) })
+            }
+            Operand::Address { .. } if matches!(base, "ld" | "st") && !instruction.opcode.contains(&"param".into()) => {
+                changes.push(Change::Offset { operand, by: access_size(instruction) });
+            }
+            _ => {}
+        }
+    }
+    if base == "bar" {
+        changes.push(Change::Remove);
+    }
+    changes
+}
+
+/// Whether the exchanged opcode exists for the instruction's type.
+fn is_legal(base: &str, to: &str, instruction: &Instruction) -> bool {
+    let ty = instruction.opcode.iter().rev().find_map(|word| Type::parse(word));
+    let is_pred = ty == Some(Type::Pred);
+    match base {
+        "and" | "or" => to != "xor",
+        "shl" | "shr" => !instruction.opcode.iter().any(|w| w == "pred"),
+        "setp" | "set" => !is_pred,
+        _ => true,
+    }
+}
+
+/// Bytes of one access, so that a shifted address stays aligned.
+fn access_size(instruction: &Instruction) -> i64 {
+    let element = instruction.opcode.iter().rev().find_map(|word| Type::parse(word)).map_or(4, Type::size) as i64;
+    let count = match () {
+        _ if instruction.opcode.iter().any(|w| w == "v4") => 4,
+        _ if instruction.opcode.iter().any(|w| w == "v2") => 2,
+        _ => 1,
+    };
+    element * count
+}
+
+/// Makes the change; says it in words.
+fn apply(instruction: &mut Instruction, change: Change) -> String {
+    match change {
+        Change::Word { index, to } => {
+            let from = std::mem::replace(&mut instruction.opcode[index], to.into());
+            format!("`{from}` became `{to}`")
+        }
+        Change::Guard => {
+            if let Some((_, negated)) = &mut instruction.guard {
+                *negated = !*negated;
+            }
+            "the guard was negated".into()
+        }
+        Change::Swap => {
+            instruction.operands.swap(1, 2);
+            "the sources were swapped".into()
+        }
+        Change::Immediate { operand, to } => {
+            instruction.operands[operand] = Operand::Integer(to);
+            format!("the constant became {to}")
+        }
+        Change::Offset { operand, by } => {
+            if let Operand::Address { offset, .. } = &mut instruction.operands[operand] {
+                *offset += by;
+            }
+            format!("the address was moved by {by} bytes")
+        }
+        Change::Remove => {
+            instruction.opcode = vec!["nanosleep".into(), "u32".into()];
+            instruction.operands = vec![Operand::Integer(0)];
+            "the barrier was removed".into()
+        }
+    }
+}
