@@ -119,10 +119,11 @@ pub fn validate(args: ValidateArgs) -> Result<()> {
             }))
         })
         .collect::<Result<_>>()?;
-    let Validation { request, memory, prefill, decode_step, .. } = validation;
+    let Validation { request, request_less_drift, drift, memory, prefill, decode_step, .. } = validation;
     output::json(&serde_json::json!({
         "points": points,
-        "errors": { "request": request, "prefill": prefill, "decode_step": decode_step, "memory": memory },
+        "drift": drift,
+        "errors": { "request": request, "request_less_drift": request_less_drift, "prefill": prefill, "decode_step": decode_step, "memory": memory },
     }))
 }
 
@@ -140,7 +141,13 @@ fn validation_table(validation: &Validation) -> String {
             mib(measured.peak_bytes as f64),
         ));
     }
-    for (name, errors) in [("latency", validation.request), ("memory", validation.memory)] {
+    let drift = format!("latency, predictions times {:.3}", validation.drift);
+    let errors = [
+        ("latency".to_owned(), validation.request),
+        (drift, validation.request_less_drift),
+        ("memory".to_owned(), validation.memory),
+    ];
+    for (name, errors) in errors {
         let percent = |share: f64| 100.0 * share;
         lines.push(format!(
             "{name} error: median {:.2} %, 95th percentile {:.2} %, worst {:.2} %",

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::measure::Measurement;
 use crate::engine::profile::Workload;
 use crate::{Error, Result, config_file, files};
 
@@ -104,22 +103,28 @@ impl Contract {
         Ok(contract)
     }
 
-    /// The same contract with every share of the parent's cost as a number, the parent measured as `parent`.
-    pub fn resolve(&self, parent: &Measurement) -> Contract {
+    /// The same contract with every share of the parent's cost as a number, where the parent's request takes `seconds` and
+    /// its peak is `bytes`.
+    pub fn resolve(&self, seconds: f64, bytes: f64) -> Contract {
         let of = |limit: Option<f64>, share: Option<f64>, cost: f64| limit.or(share.map(|share| share * cost));
         let l = self.limits;
         let limits = Limits {
-            latency_ms: of(l.latency_ms, l.latency_of_parent, 1e3 * parent.request.median),
-            memory_mib: of(l.memory_mib, l.memory_of_parent, parent.peak_bytes as f64 / (1 << 20) as f64),
-            throughput: of(l.throughput, l.throughput_of_parent, parent.throughput(self)),
+            latency_ms: of(l.latency_ms, l.latency_of_parent, 1e3 * seconds),
+            memory_mib: of(l.memory_mib, l.memory_of_parent, bytes / (1 << 20) as f64),
+            throughput: of(l.throughput, l.throughput_of_parent, self.generated_tokens() / seconds),
             ..Limits::default()
         };
         Contract { limits, ..self.clone() }
     }
 
+    /// Of the whole batch in a request.
+    pub fn generated_tokens(&self) -> f64 {
+        (self.workload.batch * self.workload.output_tokens) as f64
+    }
+
     /// The most seconds a request may take for the throughput limit: generated tokens of the batch over the limit.
     pub fn serving_seconds(&self) -> Option<f64> {
-        self.limits.throughput.map(|limit| (self.workload.batch * self.workload.output_tokens) as f64 / limit)
+        self.limits.throughput.map(|limit| self.generated_tokens() / limit)
     }
 
     fn check(&self) -> Result<()> {

@@ -27,7 +27,7 @@ pub struct Measurement {
 impl Measurement {
     /// Generated tokens of the batch per second.
     pub fn throughput(&self, contract: &Contract) -> f64 {
-        (contract.workload.batch * contract.workload.output_tokens) as f64 / self.request.median
+        contract.generated_tokens() / self.request.median
     }
 }
 

@@ -37,6 +37,11 @@ pub struct Validation {
     pub decode_step: Errors,
     pub request: Errors,
     pub memory: Errors,
+    /// Measured over predicted time of a request, median: above 1 where the machine has become slower since the table was
+    /// measured, below where faster.
+    pub drift: f64,
+    /// Errors of the request's prediction times `drift`: what is left for models that are compared in one measurement.
+    pub request_less_drift: Errors,
 }
 
 /// Measures a model of each choice, with weights that mean nothing, against its prediction. All models are in memory at
@@ -55,7 +60,12 @@ pub fn compare(points: Vec<(Prediction, Measurement)>) -> Validation {
     let errors = |of: &dyn Fn(&Prediction, &Measurement) -> (f64, f64)| {
         Errors::of(&points.iter().map(|(p, m)| of(p, m)).filter(|(_, m)| *m > 0.0).collect::<Vec<_>>())
     };
+    let mut ratios: Vec<f64> = points.iter().map(|(p, m)| m.request.median / p.request_seconds).collect();
+    ratios.sort_by(f64::total_cmp);
+    let drift = if ratios.is_empty() { 1.0 } else { quantile(&ratios, 0.5) };
     Validation {
+        drift,
+        request_less_drift: errors(&|p, m| (drift * p.request_seconds, m.request.median)),
         prefill: errors(&|p, m| (p.prefill_seconds, m.prefill_seconds)),
         decode_step: errors(&|p, m| (p.decode_step_seconds, m.decode_step_seconds)),
         request: errors(&|p, m| (p.request_seconds, m.request.median)),

@@ -235,6 +235,10 @@ pub struct CostModelResult {
     pub margin: BTreeMap<String, f64>,
     /// Whole models, held out: the parent, random architectures, and the student.
     pub points: Vec<CostPoint>,
+    /// What predicted times of `points` are multiplied with: where limits are shares of the parent's time, the machine's
+    /// speed when whole models were measured against that when the table was; else 1.
+    #[serde(with = "floats")]
+    pub drift: f64,
     /// By resource: median and worst of |predicted − measured| / measured over `points`.
     #[serde(with = "floats")]
     pub median_error: BTreeMap<String, f64>,

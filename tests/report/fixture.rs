@@ -372,6 +372,7 @@ fn cost_model(parent: &ModelResult, student: &ModelResult, pattern: &str, noise:
         row("rest".to_owned(), 1.1);
     }
     CostModelResult {
+        drift: 1.04,
         rows: 512,
         margin: map([("latency", 0.0142), ("memory", 0.0061)]),
         points,

@@ -14,6 +14,8 @@ const OPEN: usize = 12;
 pub(super) struct Costs {
     rows: usize,
     points: usize,
+    /// Factor of the times' predictions, where it is not 1.
+    drift: Option<String>,
     panels: Vec<Panel>,
     errors: Vec<ErrorLine>,
     tables: Vec<Table>,
@@ -53,6 +55,7 @@ pub(super) fn costs(report: &Report) -> Costs {
     Costs {
         rows: model.rows,
         points: model.points.len(),
+        drift: (model.drift != 1.0).then(|| format!("{:.3}", model.drift)),
         panels: panels(model),
         errors: error_lines(model),
         tables: tables(report),

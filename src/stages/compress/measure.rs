@@ -23,13 +23,9 @@ pub struct Measured {
 pub fn in_unit(contract: &Contract, resource: &str, cost: f64) -> f64 {
     match resource {
         "memory" => cost / MIB,
-        "throughput" => generated(contract) / cost,
+        "throughput" => contract.generated_tokens() / cost,
         _ => 1e3 * cost,
     }
-}
-
-fn generated(contract: &Contract) -> f64 {
-    (contract.workload.batch * contract.workload.output_tokens) as f64
 }
 
 /// Holds a measured student to the contract's limits; of each pair the parent's comes first.
@@ -37,7 +33,7 @@ fn generated(contract: &Contract) -> f64 {
 /// A share of the parent's cost is of the parent's in the same measurement: a machine that has become slower has become so
 /// for both.
 pub fn judge(contract: &Contract, predicted: [&Prediction; 2], measured: [&Measurement; 2]) -> Vec<LimitResult> {
-    let resolved = contract.resolve(measured[0]).limits;
+    let resolved = contract.resolve(measured[0].request.median, measured[0].peak_bytes as f64).limits;
     let Limits { latency_of_parent, memory_of_parent, throughput_of_parent, .. } = contract.limits;
     let latency = resolved.latency_ms.map(|limit| {
         let of_predicted = |p: &Prediction| 1e3 * p.request_seconds;
@@ -51,7 +47,7 @@ pub fn judge(contract: &Contract, predicted: [&Prediction; 2], measured: [&Measu
         judged("memory", "MiB", limit, memory_of_parent, predicted.map(of_predicted), measured.map(of_measured), 0.0)
     });
     let throughput = resolved.throughput.map(|limit| {
-        let of_predicted = |p: &Prediction| generated(contract) / p.request_seconds;
+        let of_predicted = |p: &Prediction| contract.generated_tokens() / p.request_seconds;
         let of_measured = |m: &Measurement| m.throughput(contract);
         let iqr = of_measured(measured[1]) * measured[1].request.iqr / measured[1].request.median;
         let share = throughput_of_parent;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Compression;
 use crate::cost::{
-    self, Contract, CostModel, Dummy, Errors, Measurement, ProfileOptions, Resource, Table, Validation, compare,
+    self, Contract, CostModel, Dummy, Errors, Limits, Measurement, ProfileOptions, Resource, Table, Validation, compare,
 };
 use crate::device::with_threads;
 use crate::model::Lm;
@@ -33,27 +33,56 @@ struct WholeModel {
 
 /// What profiling found.
 pub struct Profile {
-    /// With every limit as a number: shares are of the parent as it was measured.
+    /// With every limit as a number: a share is of the parent's prediction, so that both sides are of the table's time.
     pub contract: Contract,
     pub model: CostModel,
     pub table: Table,
     /// The parent, then the held-out architectures.
     pub choices: Vec<Choice>,
     pub validation: Validation,
+    /// As the contract was written.
+    shares: Limits,
 }
 
 impl Profile {
-    /// By resource: the 95th percentile of the relative errors on whole models.
+    /// The same measurements under a contract that differs in its limits alone.
+    pub fn under(self, c: &Compression, limits: &Contract) -> Result<Profile> {
+        let (contract, model) = resolve(c, limits, &self.table)?;
+        Ok(Profile { contract, model, shares: limits.limits, ..self })
+    }
+
+    /// By resource: the 95th percentile of [`Profile::errors`].
     pub fn margins(&self) -> BTreeMap<String, f64> {
         self.errors().into_iter().map(|(name, errors)| (name, errors.q95)).collect()
     }
 
+    /// By resource: relative errors on whole models. Where a limit is a share of the parent's time, student and parent are
+    /// measured together, and what the machine has become slower or faster by does not count.
     pub fn errors(&self) -> BTreeMap<String, Errors> {
         let of = |resource: &Resource| match resource.name.as_str() {
             "memory" => self.validation.memory,
+            name if self.is_share(name) => self.validation.request_less_drift,
             _ => self.validation.request,
         };
         self.model.resources.iter().map(|resource| (resource.name.clone(), of(resource))).collect()
+    }
+
+    /// Whether a limit is a share of the parent's.
+    fn is_share(&self, resource: &str) -> bool {
+        let limits = &self.shares;
+        match resource {
+            "latency" => limits.latency_of_parent.is_some(),
+            "memory" => limits.memory_of_parent.is_some(),
+            _ => limits.throughput_of_parent.is_some(),
+        }
+    }
+
+    /// What predictions of times are to be multiplied with where they stand beside what was measured with whole models: 1
+    /// unless all limits of times are shares.
+    pub fn drift(&self) -> f64 {
+        let times = self.model.resources.iter().filter(|resource| resource.name != "memory");
+        let shares = times.clone().all(|resource| self.is_share(&resource.name));
+        if shares && times.count() > 0 { self.validation.drift } else { 1.0 }
     }
 
     /// The resources with limits that leave the margin: limit / (1 + q).
@@ -122,12 +151,19 @@ fn reachable(profile: &Profile) -> Result<()> {
     repair(space, &probabilities, &profile.model.resources, 1.0).map(drop)
 }
 
+/// The contract with its shares as numbers, and the cost model that holds them.
+fn resolve(c: &Compression, contract: &Contract, table: &Table) -> Result<(Contract, CostModel)> {
+    let parent = CostModel::new(&c.space, contract, table)?.predict(&c.space.parent_choice())?;
+    let resolved = contract.resolve(parent.request_seconds, parent.memory_bytes);
+    let model = CostModel::new(&c.space, &resolved, table)?;
+    Ok((resolved, model))
+}
+
 /// Reads what [`run`] left.
 pub fn read(c: &Compression) -> Result<Profile> {
     let whole: WholeModels = files::read_json(&c.path(PROFILE), "measurements of whole models")?;
     let table = Table::from_file(&c.path(TABLE))?;
-    let contract = c.contract.resolve(&whole.parent);
-    let model = CostModel::new(&c.space, &contract, &table)?;
+    let (contract, model) = resolve(c, &c.contract, &table)?;
     let mut choices = vec![c.space.parent_choice()];
     let mut measured = vec![whole.parent];
     for model in whole.held_out {
@@ -136,7 +172,7 @@ pub fn read(c: &Compression) -> Result<Profile> {
     }
     let predicted = choices.iter().map(|choice| model.predict(choice)).collect::<Result<Vec<_>>>()?;
     let validation = compare(predicted.into_iter().zip(measured).collect());
-    Ok(Profile { contract, model, table, choices, validation })
+    Ok(Profile { contract, model, table, choices, validation, shares: c.contract.limits })
 }
 
 /// Compares predictions with `count` complete architectures drawn by `seed`, measured now; the parent, and the student

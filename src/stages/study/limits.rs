@@ -6,7 +6,7 @@ use crate::cost::{Contract, CostModel, Limits, Resource};
 use crate::search::repair;
 use crate::stages::compress::Compression;
 use crate::stages::compress::measure::in_unit;
-use crate::stages::compress::profile::{self, Profile};
+use crate::stages::compress::profile;
 use crate::supernet::SearchSpace;
 use crate::{Error, Result};
 
@@ -58,11 +58,7 @@ pub fn shares(c: &Compression, shares: &[f64]) -> Result<Vec<Share>> {
 }
 
 fn setting(c: &Compression, label: String, contract: &Contract) -> Result<Share> {
-    let profile = profile::read(c)?;
-    let parent = profile.validation.points[0].1;
-    let contract = contract.resolve(&parent);
-    let model = CostModel::new(&c.space, &contract, &profile.table)?;
-    let profile = Profile { contract, model, ..profile };
+    let profile = profile::read(c)?.under(c, contract)?;
     let mut targets = profile.targets();
     if reachable(&c.space, &targets).is_err() {
         // The margin may ask for more than the limits do.
