@@ -153,4 +153,183 @@ typedef struct {
 } RmsNormBackward;
 ABI_LAYOUT(RmsNormBackward, 104, unused, 100);
 
+// ---- embedding ----
+
+/// y = table[ids]·m
+typedef struct {
+    const uint32_t *ids; ///< [R], below V
+    const void *table;   ///< [V, d]
+    void *y;             ///< [R, d]
+    Mask mask;           ///< over d
+    uint32_t rows;
+    uint32_t width;      ///< d
+} EmbeddingForward;
+ABI_LAYOUT(EmbeddingForward, 64, width, 60);
+
+/// Only with a mask.
+typedef struct {
+    const uint32_t *ids; ///< [R]
+    const void *table;   ///< [V, d]
+    const void *dy;      ///< [R, d]
+    float *row_sums;     ///< [R, C]: ⟨dy, table[id]⟩ per interval, for mask_grad
+    Mask mask;
+    uint32_t rows;
+    uint32_t width;
+} EmbeddingMaskGrad;
+ABI_LAYOUT(EmbeddingMaskGrad, 72, width, 68);
+
+/// One digit of a stable sort of rows by id: count, scan, place with shift 0, then again with shift 9 (V ≤ 2¹⁸).
+typedef struct {
+    const uint32_t *ids;      ///< [R]
+    const uint32_t *order_in; ///< [R], the previous digit's order; null: rows in order
+    uint32_t *order_out;      ///< [R]
+    uint32_t *counts;         ///< [512, ⌈R / 2048⌉], scratch
+    uint32_t rows;
+    uint32_t shift;
+} EmbeddingSort;
+ABI_LAYOUT(EmbeddingSort, 40, shift, 36);
+
+/// offsets[id] = where the sorted rows of `id` start
+typedef struct {
+    const uint32_t *ids;   ///< [R]
+    const uint32_t *order; ///< [R], rows sorted by id
+    uint32_t *offsets;     ///< [V + 1]
+    uint32_t rows;
+    uint32_t vocab;        ///< V
+} EmbeddingOffsets;
+ABI_LAYOUT(EmbeddingOffsets, 32, vocab, 28);
+
+/// dtable[id] = Σ over the rows of that id, in order, of dy·m
+typedef struct {
+    const uint32_t *order;   ///< [R]
+    const uint32_t *offsets; ///< [V + 1]
+    const void *dy;          ///< [R, d]
+    float *dtable;           ///< [V, d]
+    Mask mask;
+    uint32_t vocab;          ///< V
+    uint32_t width;
+    uint32_t accumulate;     ///< 1: dtable +=
+    uint32_t unused;
+} EmbeddingBackward;
+ABI_LAYOUT(EmbeddingBackward, 80, unused, 76);
+
+// ---- gated_group_norm ----
+
+/// out = t·s·weight with t = y·silu(z), s = 1 / √(Σt²/n + eps) per group, n = columns or head_dim·Σ m over the group's heads
+typedef struct {
+    const void *y;      ///< [R, W], W = groups·columns
+    const void *z;      ///< [R, W]
+    const void *weight; ///< [W]
+    void *out;          ///< [R, W]
+    Mask mask;          ///< over the W / head_dim heads
+    uint32_t rows;
+    uint32_t groups;    ///< G
+    uint32_t columns;   ///< of a group
+    uint32_t head_dim;  ///< P, a divisor of columns; read with a mask alone
+    uint32_t rows_per_block;
+    float eps;
+} GatedGroupNormForward;
+ABI_LAYOUT(GatedGroupNormForward, 88, eps, 84);
+
+typedef struct {
+    const void *y;
+    const void *z;
+    const void *weight;
+    const void *dout;       ///< [R, W]
+    void *dy;               ///< [R, W]
+    void *dz;               ///< [R, W]
+    float *weight_partials; ///< [⌈R / rows_per_block⌉, W], for column_sum
+    float *row_sums;        ///< [R·G, C], for mask_grad (row r·G + g has the draw of r); null without a mask
+    Mask mask;
+    uint32_t rows;
+    uint32_t groups;
+    uint32_t columns;
+    uint32_t head_dim;
+    uint32_t rows_per_block;
+    float eps;
+} GatedGroupNormBackward;
+ABI_LAYOUT(GatedGroupNormBackward, 120, eps, 116);
+
+// ---- adamw ----
+
+/// partials[block] = Σ g² of 16384 elements
+typedef struct {
+    const void *grad;  ///< [elements]
+    double *partials;  ///< [⌈elements / 16384⌉]: a tensor's stretch of what adamw_norm adds
+    uint64_t elements;
+} AdamWSquares;
+ABI_LAYOUT(AdamWSquares, 24, elements, 16);
+
+/// norm = √Σ partials
+typedef struct {
+    const double *partials; ///< [count], of all tensors
+    float *norm;            ///< [1]
+    uint64_t count;
+} AdamWNorm;
+ABI_LAYOUT(AdamWNorm, 24, count, 16);
+
+typedef struct {
+    const StepState *state;
+    const float *norm; ///< [1], of all gradients; null: no clipping
+    const void *grad;  ///< [elements]
+    float *value;      ///< [elements], the master
+    float *first;      ///< [elements], moments
+    float *second;     ///< [elements]
+    void *weight;      ///< [elements] bf16, the copy that the model computes with; null: none
+    uint64_t elements;
+    float rate;        ///< times the state's learning rate
+    float weight_decay; ///< 0 for parameters that do not decay
+    float beta1;
+    float beta2;
+    float eps;
+    uint32_t unused;
+} AdamWUpdate;
+ABI_LAYOUT(AdamWUpdate, 88, unused, 84);
+
+// ---- gumbel_softmax ----
+
+typedef struct {
+    const StepState *state; ///< seed, step
+    float *noise;           ///< [draws, C]
+    uint32_t gate;          ///< which gate's numbers
+    uint32_t draws;
+    uint32_t candidates;    ///< C; draws·C < 2³²
+    uint32_t unused;
+} GumbelNoise;
+ABI_LAYOUT(GumbelNoise, 32, unused, 28);
+
+/// y = softmax((κ·z + g) / τ) per draw
+typedef struct {
+    const StepState *state; ///< κ, τ
+    const float *logits;    ///< [C]
+    const float *noise;     ///< [draws, C]
+    float *y;               ///< [draws, C]
+    uint32_t draws;
+    uint32_t candidates;
+} GumbelForward;
+ABI_LAYOUT(GumbelForward, 40, candidates, 36);
+
+typedef struct {
+    const StepState *state; ///< κ, τ
+    const float *y;         ///< [draws, C], from the forward kernel
+    const float *dy;        ///< [draws, C]
+    float *dlogits;         ///< [C]
+    uint32_t draws;
+    uint32_t candidates;
+    uint32_t accumulate;    ///< 1: dlogits +=
+    uint32_t unused;
+} GumbelBackward;
+ABI_LAYOUT(GumbelBackward, 48, unused, 44);
+
+// ---- mask_keep ----
+
+/// forward: out[n, c] = Σ_{i ≥ c} in[n, i]; backward: Σ_{i ≤ c}
+typedef struct {
+    const float *in; ///< [draws, C]
+    float *out;      ///< [draws, C]; may be in
+    uint32_t draws;
+    uint32_t candidates;
+} MaskKeep;
+ABI_LAYOUT(MaskKeep, 24, candidates, 20);
+
 #endif

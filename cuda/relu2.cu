@@ -2,14 +2,12 @@
 //
 // A warp walks one row, 16 bytes per lane where rows are aligned. Bound by memory.
 
+#include "device/elementary.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t ROWS = THREADS / WARP; // of a block
-
-/// max(x, 0), NaN kept: a broken activation must show, not turn into 0.
-__device__ inline float positive(float x) { return x < 0.0f ? 0.0f : x; }
 
 template <typename T, int N> __device__ void forward_row(const Relu2Forward &args, uint32_t row) {
     const T *x = row_of<const T>(args.x, row, args.width);

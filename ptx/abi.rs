@@ -543,3 +543,752 @@ impl Default for RmsNormBackward {
         }
     }
 }
+/// y = table[ids]·m
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct EmbeddingForward {
+    ///< [R], below V
+    pub ids: *const u32,
+    ///< [V, d]
+    pub table: *const ::core::ffi::c_void,
+    ///< [R, d]
+    pub y: *mut ::core::ffi::c_void,
+    ///< over d
+    pub mask: Mask,
+    pub rows: u32,
+    ///< d
+    pub width: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of EmbeddingForward"][::core::mem::size_of::<EmbeddingForward>() - 64usize];
+    [
+        "Alignment of EmbeddingForward",
+    ][::core::mem::align_of::<EmbeddingForward>() - 8usize];
+    [
+        "Offset of field: EmbeddingForward::ids",
+    ][::core::mem::offset_of!(EmbeddingForward, ids) - 0usize];
+    [
+        "Offset of field: EmbeddingForward::table",
+    ][::core::mem::offset_of!(EmbeddingForward, table) - 8usize];
+    [
+        "Offset of field: EmbeddingForward::y",
+    ][::core::mem::offset_of!(EmbeddingForward, y) - 16usize];
+    [
+        "Offset of field: EmbeddingForward::mask",
+    ][::core::mem::offset_of!(EmbeddingForward, mask) - 24usize];
+    [
+        "Offset of field: EmbeddingForward::rows",
+    ][::core::mem::offset_of!(EmbeddingForward, rows) - 56usize];
+    [
+        "Offset of field: EmbeddingForward::width",
+    ][::core::mem::offset_of!(EmbeddingForward, width) - 60usize];
+};
+impl Default for EmbeddingForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Only with a mask.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct EmbeddingMaskGrad {
+    ///< [R]
+    pub ids: *const u32,
+    ///< [V, d]
+    pub table: *const ::core::ffi::c_void,
+    ///< [R, d]
+    pub dy: *const ::core::ffi::c_void,
+    ///< [R, C]: ⟨dy, table[id]⟩ per interval, for mask_grad
+    pub row_sums: *mut f32,
+    pub mask: Mask,
+    pub rows: u32,
+    pub width: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of EmbeddingMaskGrad"][::core::mem::size_of::<EmbeddingMaskGrad>() - 72usize];
+    [
+        "Alignment of EmbeddingMaskGrad",
+    ][::core::mem::align_of::<EmbeddingMaskGrad>() - 8usize];
+    [
+        "Offset of field: EmbeddingMaskGrad::ids",
+    ][::core::mem::offset_of!(EmbeddingMaskGrad, ids) - 0usize];
+    [
+        "Offset of field: EmbeddingMaskGrad::table",
+    ][::core::mem::offset_of!(EmbeddingMaskGrad, table) - 8usize];
+    [
+        "Offset of field: EmbeddingMaskGrad::dy",
+    ][::core::mem::offset_of!(EmbeddingMaskGrad, dy) - 16usize];
+    [
+        "Offset of field: EmbeddingMaskGrad::row_sums",
+    ][::core::mem::offset_of!(EmbeddingMaskGrad, row_sums) - 24usize];
+    [
+        "Offset of field: EmbeddingMaskGrad::mask",
+    ][::core::mem::offset_of!(EmbeddingMaskGrad, mask) - 32usize];
+    [
+        "Offset of field: EmbeddingMaskGrad::rows",
+    ][::core::mem::offset_of!(EmbeddingMaskGrad, rows) - 64usize];
+    [
+        "Offset of field: EmbeddingMaskGrad::width",
+    ][::core::mem::offset_of!(EmbeddingMaskGrad, width) - 68usize];
+};
+impl Default for EmbeddingMaskGrad {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// One digit of a stable sort of rows by id: count, scan, place with shift 0, then again with shift 9 (V ≤ 2¹⁸).
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct EmbeddingSort {
+    ///< [R]
+    pub ids: *const u32,
+    ///< [R], the previous digit's order; null: rows in order
+    pub order_in: *const u32,
+    ///< [R]
+    pub order_out: *mut u32,
+    ///< [512, ⌈R / 2048⌉], scratch
+    pub counts: *mut u32,
+    pub rows: u32,
+    pub shift: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of EmbeddingSort"][::core::mem::size_of::<EmbeddingSort>() - 40usize];
+    ["Alignment of EmbeddingSort"][::core::mem::align_of::<EmbeddingSort>() - 8usize];
+    [
+        "Offset of field: EmbeddingSort::ids",
+    ][::core::mem::offset_of!(EmbeddingSort, ids) - 0usize];
+    [
+        "Offset of field: EmbeddingSort::order_in",
+    ][::core::mem::offset_of!(EmbeddingSort, order_in) - 8usize];
+    [
+        "Offset of field: EmbeddingSort::order_out",
+    ][::core::mem::offset_of!(EmbeddingSort, order_out) - 16usize];
+    [
+        "Offset of field: EmbeddingSort::counts",
+    ][::core::mem::offset_of!(EmbeddingSort, counts) - 24usize];
+    [
+        "Offset of field: EmbeddingSort::rows",
+    ][::core::mem::offset_of!(EmbeddingSort, rows) - 32usize];
+    [
+        "Offset of field: EmbeddingSort::shift",
+    ][::core::mem::offset_of!(EmbeddingSort, shift) - 36usize];
+};
+impl Default for EmbeddingSort {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// offsets[id] = where the sorted rows of `id` start
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct EmbeddingOffsets {
+    ///< [R]
+    pub ids: *const u32,
+    ///< [R], rows sorted by id
+    pub order: *const u32,
+    ///< [V + 1]
+    pub offsets: *mut u32,
+    pub rows: u32,
+    ///< V
+    pub vocab: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of EmbeddingOffsets"][::core::mem::size_of::<EmbeddingOffsets>() - 32usize];
+    [
+        "Alignment of EmbeddingOffsets",
+    ][::core::mem::align_of::<EmbeddingOffsets>() - 8usize];
+    [
+        "Offset of field: EmbeddingOffsets::ids",
+    ][::core::mem::offset_of!(EmbeddingOffsets, ids) - 0usize];
+    [
+        "Offset of field: EmbeddingOffsets::order",
+    ][::core::mem::offset_of!(EmbeddingOffsets, order) - 8usize];
+    [
+        "Offset of field: EmbeddingOffsets::offsets",
+    ][::core::mem::offset_of!(EmbeddingOffsets, offsets) - 16usize];
+    [
+        "Offset of field: EmbeddingOffsets::rows",
+    ][::core::mem::offset_of!(EmbeddingOffsets, rows) - 24usize];
+    [
+        "Offset of field: EmbeddingOffsets::vocab",
+    ][::core::mem::offset_of!(EmbeddingOffsets, vocab) - 28usize];
+};
+impl Default for EmbeddingOffsets {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// dtable[id] = Σ over the rows of that id, in order, of dy·m
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct EmbeddingBackward {
+    ///< [R]
+    pub order: *const u32,
+    ///< [V + 1]
+    pub offsets: *const u32,
+    ///< [R, d]
+    pub dy: *const ::core::ffi::c_void,
+    ///< [V, d]
+    pub dtable: *mut f32,
+    pub mask: Mask,
+    ///< V
+    pub vocab: u32,
+    pub width: u32,
+    ///< 1: dtable +=
+    pub accumulate: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of EmbeddingBackward"][::core::mem::size_of::<EmbeddingBackward>() - 80usize];
+    [
+        "Alignment of EmbeddingBackward",
+    ][::core::mem::align_of::<EmbeddingBackward>() - 8usize];
+    [
+        "Offset of field: EmbeddingBackward::order",
+    ][::core::mem::offset_of!(EmbeddingBackward, order) - 0usize];
+    [
+        "Offset of field: EmbeddingBackward::offsets",
+    ][::core::mem::offset_of!(EmbeddingBackward, offsets) - 8usize];
+    [
+        "Offset of field: EmbeddingBackward::dy",
+    ][::core::mem::offset_of!(EmbeddingBackward, dy) - 16usize];
+    [
+        "Offset of field: EmbeddingBackward::dtable",
+    ][::core::mem::offset_of!(EmbeddingBackward, dtable) - 24usize];
+    [
+        "Offset of field: EmbeddingBackward::mask",
+    ][::core::mem::offset_of!(EmbeddingBackward, mask) - 32usize];
+    [
+        "Offset of field: EmbeddingBackward::vocab",
+    ][::core::mem::offset_of!(EmbeddingBackward, vocab) - 64usize];
+    [
+        "Offset of field: EmbeddingBackward::width",
+    ][::core::mem::offset_of!(EmbeddingBackward, width) - 68usize];
+    [
+        "Offset of field: EmbeddingBackward::accumulate",
+    ][::core::mem::offset_of!(EmbeddingBackward, accumulate) - 72usize];
+    [
+        "Offset of field: EmbeddingBackward::unused",
+    ][::core::mem::offset_of!(EmbeddingBackward, unused) - 76usize];
+};
+impl Default for EmbeddingBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// out = t·s·weight with t = y·silu(z), s = 1 / √(Σt²/n + eps) per group, n = columns or head_dim·Σ m over the group's heads
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GatedGroupNormForward {
+    ///< [R, W], W = groups·columns
+    pub y: *const ::core::ffi::c_void,
+    ///< [R, W]
+    pub z: *const ::core::ffi::c_void,
+    ///< [W]
+    pub weight: *const ::core::ffi::c_void,
+    ///< [R, W]
+    pub out: *mut ::core::ffi::c_void,
+    ///< over the W / head_dim heads
+    pub mask: Mask,
+    pub rows: u32,
+    ///< G
+    pub groups: u32,
+    ///< of a group
+    pub columns: u32,
+    ///< P, a divisor of columns; read with a mask alone
+    pub head_dim: u32,
+    pub rows_per_block: u32,
+    pub eps: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of GatedGroupNormForward",
+    ][::core::mem::size_of::<GatedGroupNormForward>() - 88usize];
+    [
+        "Alignment of GatedGroupNormForward",
+    ][::core::mem::align_of::<GatedGroupNormForward>() - 8usize];
+    [
+        "Offset of field: GatedGroupNormForward::y",
+    ][::core::mem::offset_of!(GatedGroupNormForward, y) - 0usize];
+    [
+        "Offset of field: GatedGroupNormForward::z",
+    ][::core::mem::offset_of!(GatedGroupNormForward, z) - 8usize];
+    [
+        "Offset of field: GatedGroupNormForward::weight",
+    ][::core::mem::offset_of!(GatedGroupNormForward, weight) - 16usize];
+    [
+        "Offset of field: GatedGroupNormForward::out",
+    ][::core::mem::offset_of!(GatedGroupNormForward, out) - 24usize];
+    [
+        "Offset of field: GatedGroupNormForward::mask",
+    ][::core::mem::offset_of!(GatedGroupNormForward, mask) - 32usize];
+    [
+        "Offset of field: GatedGroupNormForward::rows",
+    ][::core::mem::offset_of!(GatedGroupNormForward, rows) - 64usize];
+    [
+        "Offset of field: GatedGroupNormForward::groups",
+    ][::core::mem::offset_of!(GatedGroupNormForward, groups) - 68usize];
+    [
+        "Offset of field: GatedGroupNormForward::columns",
+    ][::core::mem::offset_of!(GatedGroupNormForward, columns) - 72usize];
+    [
+        "Offset of field: GatedGroupNormForward::head_dim",
+    ][::core::mem::offset_of!(GatedGroupNormForward, head_dim) - 76usize];
+    [
+        "Offset of field: GatedGroupNormForward::rows_per_block",
+    ][::core::mem::offset_of!(GatedGroupNormForward, rows_per_block) - 80usize];
+    [
+        "Offset of field: GatedGroupNormForward::eps",
+    ][::core::mem::offset_of!(GatedGroupNormForward, eps) - 84usize];
+};
+impl Default for GatedGroupNormForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GatedGroupNormBackward {
+    pub y: *const ::core::ffi::c_void,
+    pub z: *const ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
+    ///< [R, W]
+    pub dout: *const ::core::ffi::c_void,
+    ///< [R, W]
+    pub dy: *mut ::core::ffi::c_void,
+    ///< [R, W]
+    pub dz: *mut ::core::ffi::c_void,
+    ///< [⌈R / rows_per_block⌉, W], for column_sum
+    pub weight_partials: *mut f32,
+    ///< [R·G, C], for mask_grad (row r·G + g has the draw of r); null without a mask
+    pub row_sums: *mut f32,
+    pub mask: Mask,
+    pub rows: u32,
+    pub groups: u32,
+    pub columns: u32,
+    pub head_dim: u32,
+    pub rows_per_block: u32,
+    pub eps: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of GatedGroupNormBackward",
+    ][::core::mem::size_of::<GatedGroupNormBackward>() - 120usize];
+    [
+        "Alignment of GatedGroupNormBackward",
+    ][::core::mem::align_of::<GatedGroupNormBackward>() - 8usize];
+    [
+        "Offset of field: GatedGroupNormBackward::y",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, y) - 0usize];
+    [
+        "Offset of field: GatedGroupNormBackward::z",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, z) - 8usize];
+    [
+        "Offset of field: GatedGroupNormBackward::weight",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, weight) - 16usize];
+    [
+        "Offset of field: GatedGroupNormBackward::dout",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, dout) - 24usize];
+    [
+        "Offset of field: GatedGroupNormBackward::dy",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, dy) - 32usize];
+    [
+        "Offset of field: GatedGroupNormBackward::dz",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, dz) - 40usize];
+    [
+        "Offset of field: GatedGroupNormBackward::weight_partials",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, weight_partials) - 48usize];
+    [
+        "Offset of field: GatedGroupNormBackward::row_sums",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, row_sums) - 56usize];
+    [
+        "Offset of field: GatedGroupNormBackward::mask",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, mask) - 64usize];
+    [
+        "Offset of field: GatedGroupNormBackward::rows",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, rows) - 96usize];
+    [
+        "Offset of field: GatedGroupNormBackward::groups",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, groups) - 100usize];
+    [
+        "Offset of field: GatedGroupNormBackward::columns",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, columns) - 104usize];
+    [
+        "Offset of field: GatedGroupNormBackward::head_dim",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, head_dim) - 108usize];
+    [
+        "Offset of field: GatedGroupNormBackward::rows_per_block",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, rows_per_block) - 112usize];
+    [
+        "Offset of field: GatedGroupNormBackward::eps",
+    ][::core::mem::offset_of!(GatedGroupNormBackward, eps) - 116usize];
+};
+impl Default for GatedGroupNormBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// partials[block] = Σ g² of 16384 elements
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct AdamWSquares {
+    ///< [elements]
+    pub grad: *const ::core::ffi::c_void,
+    ///< [⌈elements / 16384⌉]: a tensor's stretch of what adamw_norm adds
+    pub partials: *mut f64,
+    pub elements: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AdamWSquares"][::core::mem::size_of::<AdamWSquares>() - 24usize];
+    ["Alignment of AdamWSquares"][::core::mem::align_of::<AdamWSquares>() - 8usize];
+    [
+        "Offset of field: AdamWSquares::grad",
+    ][::core::mem::offset_of!(AdamWSquares, grad) - 0usize];
+    [
+        "Offset of field: AdamWSquares::partials",
+    ][::core::mem::offset_of!(AdamWSquares, partials) - 8usize];
+    [
+        "Offset of field: AdamWSquares::elements",
+    ][::core::mem::offset_of!(AdamWSquares, elements) - 16usize];
+};
+impl Default for AdamWSquares {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// norm = √Σ partials
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct AdamWNorm {
+    ///< [count], of all tensors
+    pub partials: *const f64,
+    ///< [1]
+    pub norm: *mut f32,
+    pub count: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AdamWNorm"][::core::mem::size_of::<AdamWNorm>() - 24usize];
+    ["Alignment of AdamWNorm"][::core::mem::align_of::<AdamWNorm>() - 8usize];
+    [
+        "Offset of field: AdamWNorm::partials",
+    ][::core::mem::offset_of!(AdamWNorm, partials) - 0usize];
+    [
+        "Offset of field: AdamWNorm::norm",
+    ][::core::mem::offset_of!(AdamWNorm, norm) - 8usize];
+    [
+        "Offset of field: AdamWNorm::count",
+    ][::core::mem::offset_of!(AdamWNorm, count) - 16usize];
+};
+impl Default for AdamWNorm {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct AdamWUpdate {
+    pub state: *const StepState,
+    ///< [1], of all gradients; null: no clipping
+    pub norm: *const f32,
+    ///< [elements]
+    pub grad: *const ::core::ffi::c_void,
+    ///< [elements], the master
+    pub value: *mut f32,
+    ///< [elements], moments
+    pub first: *mut f32,
+    ///< [elements]
+    pub second: *mut f32,
+    ///< [elements] bf16, the copy that the model computes with; null: none
+    pub weight: *mut ::core::ffi::c_void,
+    pub elements: u64,
+    ///< times the state's learning rate
+    pub rate: f32,
+    ///< 0 for parameters that do not decay
+    pub weight_decay: f32,
+    pub beta1: f32,
+    pub beta2: f32,
+    pub eps: f32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AdamWUpdate"][::core::mem::size_of::<AdamWUpdate>() - 88usize];
+    ["Alignment of AdamWUpdate"][::core::mem::align_of::<AdamWUpdate>() - 8usize];
+    [
+        "Offset of field: AdamWUpdate::state",
+    ][::core::mem::offset_of!(AdamWUpdate, state) - 0usize];
+    [
+        "Offset of field: AdamWUpdate::norm",
+    ][::core::mem::offset_of!(AdamWUpdate, norm) - 8usize];
+    [
+        "Offset of field: AdamWUpdate::grad",
+    ][::core::mem::offset_of!(AdamWUpdate, grad) - 16usize];
+    [
+        "Offset of field: AdamWUpdate::value",
+    ][::core::mem::offset_of!(AdamWUpdate, value) - 24usize];
+    [
+        "Offset of field: AdamWUpdate::first",
+    ][::core::mem::offset_of!(AdamWUpdate, first) - 32usize];
+    [
+        "Offset of field: AdamWUpdate::second",
+    ][::core::mem::offset_of!(AdamWUpdate, second) - 40usize];
+    [
+        "Offset of field: AdamWUpdate::weight",
+    ][::core::mem::offset_of!(AdamWUpdate, weight) - 48usize];
+    [
+        "Offset of field: AdamWUpdate::elements",
+    ][::core::mem::offset_of!(AdamWUpdate, elements) - 56usize];
+    [
+        "Offset of field: AdamWUpdate::rate",
+    ][::core::mem::offset_of!(AdamWUpdate, rate) - 64usize];
+    [
+        "Offset of field: AdamWUpdate::weight_decay",
+    ][::core::mem::offset_of!(AdamWUpdate, weight_decay) - 68usize];
+    [
+        "Offset of field: AdamWUpdate::beta1",
+    ][::core::mem::offset_of!(AdamWUpdate, beta1) - 72usize];
+    [
+        "Offset of field: AdamWUpdate::beta2",
+    ][::core::mem::offset_of!(AdamWUpdate, beta2) - 76usize];
+    [
+        "Offset of field: AdamWUpdate::eps",
+    ][::core::mem::offset_of!(AdamWUpdate, eps) - 80usize];
+    [
+        "Offset of field: AdamWUpdate::unused",
+    ][::core::mem::offset_of!(AdamWUpdate, unused) - 84usize];
+};
+impl Default for AdamWUpdate {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GumbelNoise {
+    ///< seed, step
+    pub state: *const StepState,
+    ///< [draws, C]
+    pub noise: *mut f32,
+    ///< which gate's numbers
+    pub gate: u32,
+    pub draws: u32,
+    ///< C; draws·C < 2³²
+    pub candidates: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GumbelNoise"][::core::mem::size_of::<GumbelNoise>() - 32usize];
+    ["Alignment of GumbelNoise"][::core::mem::align_of::<GumbelNoise>() - 8usize];
+    [
+        "Offset of field: GumbelNoise::state",
+    ][::core::mem::offset_of!(GumbelNoise, state) - 0usize];
+    [
+        "Offset of field: GumbelNoise::noise",
+    ][::core::mem::offset_of!(GumbelNoise, noise) - 8usize];
+    [
+        "Offset of field: GumbelNoise::gate",
+    ][::core::mem::offset_of!(GumbelNoise, gate) - 16usize];
+    [
+        "Offset of field: GumbelNoise::draws",
+    ][::core::mem::offset_of!(GumbelNoise, draws) - 20usize];
+    [
+        "Offset of field: GumbelNoise::candidates",
+    ][::core::mem::offset_of!(GumbelNoise, candidates) - 24usize];
+    [
+        "Offset of field: GumbelNoise::unused",
+    ][::core::mem::offset_of!(GumbelNoise, unused) - 28usize];
+};
+impl Default for GumbelNoise {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// y = softmax((κ·z + g) / τ) per draw
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GumbelForward {
+    ///< κ, τ
+    pub state: *const StepState,
+    ///< [C]
+    pub logits: *const f32,
+    ///< [draws, C]
+    pub noise: *const f32,
+    ///< [draws, C]
+    pub y: *mut f32,
+    pub draws: u32,
+    pub candidates: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GumbelForward"][::core::mem::size_of::<GumbelForward>() - 40usize];
+    ["Alignment of GumbelForward"][::core::mem::align_of::<GumbelForward>() - 8usize];
+    [
+        "Offset of field: GumbelForward::state",
+    ][::core::mem::offset_of!(GumbelForward, state) - 0usize];
+    [
+        "Offset of field: GumbelForward::logits",
+    ][::core::mem::offset_of!(GumbelForward, logits) - 8usize];
+    [
+        "Offset of field: GumbelForward::noise",
+    ][::core::mem::offset_of!(GumbelForward, noise) - 16usize];
+    [
+        "Offset of field: GumbelForward::y",
+    ][::core::mem::offset_of!(GumbelForward, y) - 24usize];
+    [
+        "Offset of field: GumbelForward::draws",
+    ][::core::mem::offset_of!(GumbelForward, draws) - 32usize];
+    [
+        "Offset of field: GumbelForward::candidates",
+    ][::core::mem::offset_of!(GumbelForward, candidates) - 36usize];
+};
+impl Default for GumbelForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GumbelBackward {
+    ///< κ, τ
+    pub state: *const StepState,
+    ///< [draws, C], from the forward kernel
+    pub y: *const f32,
+    ///< [draws, C]
+    pub dy: *const f32,
+    ///< [C]
+    pub dlogits: *mut f32,
+    pub draws: u32,
+    pub candidates: u32,
+    ///< 1: dlogits +=
+    pub accumulate: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GumbelBackward"][::core::mem::size_of::<GumbelBackward>() - 48usize];
+    ["Alignment of GumbelBackward"][::core::mem::align_of::<GumbelBackward>() - 8usize];
+    [
+        "Offset of field: GumbelBackward::state",
+    ][::core::mem::offset_of!(GumbelBackward, state) - 0usize];
+    [
+        "Offset of field: GumbelBackward::y",
+    ][::core::mem::offset_of!(GumbelBackward, y) - 8usize];
+    [
+        "Offset of field: GumbelBackward::dy",
+    ][::core::mem::offset_of!(GumbelBackward, dy) - 16usize];
+    [
+        "Offset of field: GumbelBackward::dlogits",
+    ][::core::mem::offset_of!(GumbelBackward, dlogits) - 24usize];
+    [
+        "Offset of field: GumbelBackward::draws",
+    ][::core::mem::offset_of!(GumbelBackward, draws) - 32usize];
+    [
+        "Offset of field: GumbelBackward::candidates",
+    ][::core::mem::offset_of!(GumbelBackward, candidates) - 36usize];
+    [
+        "Offset of field: GumbelBackward::accumulate",
+    ][::core::mem::offset_of!(GumbelBackward, accumulate) - 40usize];
+    [
+        "Offset of field: GumbelBackward::unused",
+    ][::core::mem::offset_of!(GumbelBackward, unused) - 44usize];
+};
+impl Default for GumbelBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// forward: out[n, c] = Σ_{i ≥ c} in[n, i]; backward: Σ_{i ≤ c}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MaskKeep {
+    ///< [draws, C]
+    pub in_: *const f32,
+    ///< [draws, C]; may be in
+    pub out: *mut f32,
+    pub draws: u32,
+    pub candidates: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MaskKeep"][::core::mem::size_of::<MaskKeep>() - 24usize];
+    ["Alignment of MaskKeep"][::core::mem::align_of::<MaskKeep>() - 8usize];
+    ["Offset of field: MaskKeep::in_"][::core::mem::offset_of!(MaskKeep, in_) - 0usize];
+    ["Offset of field: MaskKeep::out"][::core::mem::offset_of!(MaskKeep, out) - 8usize];
+    [
+        "Offset of field: MaskKeep::draws",
+    ][::core::mem::offset_of!(MaskKeep, draws) - 16usize];
+    [
+        "Offset of field: MaskKeep::candidates",
+    ][::core::mem::offset_of!(MaskKeep, candidates) - 20usize];
+};
+impl Default for MaskKeep {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}

@@ -52,6 +52,14 @@ class MaskRow {
     float value_ = 1.0f;
 };
 
+/// The interval that component i lies in: a search for columns in no order.
+__device__ inline uint32_t interval_of(const Mask &mask, uint32_t i) {
+    const uint32_t rank = i % mask.ends[mask.candidates - 1];
+    uint32_t c = 0;
+    while (mask.ends[c] <= rank) c++;
+    return c;
+}
+
 /// Σ of a row's mask over `width` columns.
 __device__ inline float mask_total(const Mask &mask, uint32_t row, uint32_t width) {
     if (mask.candidates == 0) return float(width);

@@ -1,0 +1,145 @@
+// Token embedding: rows of a table, times the mask of the hidden size (axis d).
+//
+// The table's gradient adds the rows of one id in their order, without atomics: ids are sorted first (two digits of nine bits,
+// `sort_*` once per digit), `offsets` finds each id's stretch, and a block of `backward` owns one row of the table.
+
+#include "device/counting_sort.cuh"
+#include "device/mask.cuh"
+#include "device/vector.cuh"
+
+constexpr uint32_t THREADS = 256;
+constexpr uint32_t ROWS = THREADS / WARP; // of a block, where a warp walks one row
+
+template <typename T, int N> __device__ void forward_row(const EmbeddingForward &args, uint32_t row) {
+    const T *entry = row_of<const T>(args.table, args.ids[row], args.width);
+    T *y = row_of<T>(args.y, row, args.width);
+    MaskRow mask(args.mask, row);
+    for (uint32_t column = lane() * N; column < args.width; column += WARP * N) {
+        float a[N];
+        load(a, entry + column);
+#pragma unroll
+        for (int j = 0; j < N; j++) a[j] = masked(a[j], mask.at(column + j));
+        store(y + column, a);
+    }
+}
+
+template <typename T> __device__ void forward(const EmbeddingForward &args) {
+    const uint32_t row = blockIdx.x * ROWS + warp();
+    if (row >= args.rows) return;
+    if (wide_rows<T>(args.width, args.table, args.y)) forward_row<T, WIDE<T>>(args, row);
+    else forward_row<T, 1>(args, row);
+}
+
+/// ⟨dy, table[id]⟩ per interval.
+template <typename T, int N> __device__ void mask_row(const EmbeddingMaskGrad &args, uint32_t row, float *slots) {
+    const T *entry = row_of<const T>(args.table, args.ids[row], args.width);
+    const T *dy = row_of<const T>(args.dy, row, args.width);
+    MaskRow mask(args.mask, row);
+    IntervalSums sums(slots, args.mask.candidates);
+    for (uint32_t column = lane() * N; column < args.width; column += WARP * N) {
+        float a[N], d[N];
+        load(a, entry + column);
+        load(d, dy + column);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            mask.at(column + j);
+            sums.add(mask.interval(), d[j] * a[j]);
+        }
+    }
+    sums.finish(args.row_sums + uint64_t(row) * args.mask.candidates);
+}
+
+template <typename T> __device__ void mask_grad(const EmbeddingMaskGrad &args) {
+    extern __shared__ float slots[]; // [warp, C, 32]
+    const uint32_t row = blockIdx.x * ROWS + warp();
+    if (row >= args.rows) return;
+    float *mine = slots + warp() * IntervalSums::floats(args.mask.candidates);
+    if (wide_rows<T>(args.width, args.table, args.dy)) mask_row<T, WIDE<T>>(args, row, mine);
+    else mask_row<T, 1>(args, row, mine);
+}
+
+template <typename T, int N> __device__ void table_row(const EmbeddingBackward &args, uint32_t id) {
+    const uint32_t first = args.offsets[id], end = args.offsets[id + 1];
+    float *dtable = row_of<float>(args.dtable, id, args.width);
+    if (first == end && args.accumulate) return;
+    for (uint32_t column = threadIdx.x * N; column < args.width; column += THREADS * N) {
+        float sum[N] = {};
+        if (args.accumulate) load(sum, dtable + column);
+        uint32_t interval[N] = {};
+        if (args.mask.candidates) {
+#pragma unroll
+            for (int j = 0; j < N; j++) interval[j] = interval_of(args.mask, column + j);
+        }
+#pragma unroll 4
+        for (uint32_t i = first; i < end; i++) {
+            const uint32_t row = args.order[i];
+            float d[N];
+            load(d, row_of<const T>(args.dy, row, args.width) + column);
+            const float *keep = args.mask.candidates ? keep_of(args.mask, row) : nullptr;
+#pragma unroll
+            for (int j = 0; j < N; j++) sum[j] += keep ? masked(d[j], keep[interval[j]]) : d[j];
+        }
+        store(dtable + column, sum);
+    }
+}
+
+template <typename T> __device__ void backward(const EmbeddingBackward &args) {
+    // 16 bytes of the gradient and as many elements of dy.
+    if (wide_rows<float>(args.width, args.dtable) && wide_rows<T>(args.width, args.dy)) table_row<T, 4>(args, blockIdx.x);
+    else table_row<T, 1>(args, blockIdx.x);
+}
+
+// launch: grid rows/8, block 256, shared 0
+extern "C" __global__ void __launch_bounds__(THREADS)
+embedding_forward_f32(const __grid_constant__ EmbeddingForward args) { forward<float>(args); }
+extern "C" __global__ void __launch_bounds__(THREADS)
+embedding_forward_bf16(const __grid_constant__ EmbeddingForward args) { forward<bf16>(args); }
+
+// launch: grid rows/8, block 256, shared mask.candidates*1024
+extern "C" __global__ void __launch_bounds__(THREADS)
+embedding_mask_grad_f32(const __grid_constant__ EmbeddingMaskGrad args) { mask_grad<float>(args); }
+extern "C" __global__ void __launch_bounds__(THREADS)
+embedding_mask_grad_bf16(const __grid_constant__ EmbeddingMaskGrad args) { mask_grad<bf16>(args); }
+
+// launch: grid rows/2048, block 256, shared 0
+extern "C" __global__ void __launch_bounds__(SORT_THREADS)
+embedding_sort_count_u32(const __grid_constant__ EmbeddingSort args) {
+    sort_count(args.rows, SORT_KEYS, args.counts, [&](uint32_t i) {
+        return (args.ids[args.order_in ? args.order_in[i] : i] >> args.shift) % SORT_KEYS;
+    });
+}
+
+// launch: grid 1, block 256, shared 0
+extern "C" __global__ void __launch_bounds__(SORT_THREADS)
+embedding_sort_scan_u32(const __grid_constant__ EmbeddingSort args) {
+    sort_scan(SORT_KEYS, (args.rows + SORT_TILE - 1) / SORT_TILE, args.counts, nullptr);
+}
+
+// launch: grid rows/2048, block 256, shared 0
+extern "C" __global__ void __launch_bounds__(SORT_THREADS)
+embedding_sort_place_u32(const __grid_constant__ EmbeddingSort args) {
+    const auto row = [&](uint32_t i) { return args.order_in ? args.order_in[i] : i; };
+    sort_place(
+        args.rows, SORT_KEYS, args.counts, [&](uint32_t i) { return (args.ids[row(i)] >> args.shift) % SORT_KEYS; },
+        [&](uint32_t i, uint32_t position) { args.order_out[position] = row(i); });
+}
+
+// launch: grid vocab/256+1, block 256, shared 0
+extern "C" __global__ void __launch_bounds__(THREADS)
+embedding_offsets_u32(const __grid_constant__ EmbeddingOffsets args) {
+    const uint32_t id = blockIdx.x * THREADS + threadIdx.x;
+    if (id > args.vocab) return;
+    uint32_t low = 0, high = args.rows; // the first of the sorted rows whose id is not below this one
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (args.ids[args.order[middle]] < id) low = middle + 1;
+        else high = middle;
+    }
+    args.offsets[id] = low;
+}
+
+// launch: grid vocab, block 256, shared 0
+extern "C" __global__ void __launch_bounds__(THREADS)
+embedding_backward_f32(const __grid_constant__ EmbeddingBackward args) { backward<float>(args); }
+extern "C" __global__ void __launch_bounds__(THREADS)
+embedding_backward_bf16(const __grid_constant__ EmbeddingBackward args) { backward<bf16>(args); }

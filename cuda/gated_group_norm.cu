@@ -1,0 +1,201 @@
+// The gated norm of a Mamba layer: t = y·silu(z), root-mean-square normalised within each group of heads.
+//
+// A block takes one group of `rows_per_block` rows, a warp one row of it at a time, so sums need no barrier. Rows pass through
+// global memory once; shared memory keeps them between the sum and its use. Each warp sums the weight's gradient over its own
+// rows, and the warps' sums meet in order at the end.
+
+#include "device/elementary.cuh"
+#include "device/mask.cuh"
+#include "device/vector.cuh"
+
+constexpr uint32_t THREADS = 256;
+constexpr uint32_t WARPS = THREADS / WARP;
+
+/// The columns that a lane owns: N·lane, N·(lane + 32), …
+template <int N, typename Body> __device__ void for_columns(uint32_t width, Body body) {
+    for (uint32_t column = lane() * N; column < width; column += WARP * N) body(column);
+}
+
+/// The group's weight in shared memory: read once for all of the block's rows. All threads must come here.
+template <typename T, int N> __device__ void keep_weight(T *kept, const T *weight, uint32_t columns) {
+    for (uint32_t column = threadIdx.x * N; column < columns; column += THREADS * N) {
+        float w[N];
+        load(w, weight + column);
+        store(kept + column, w);
+    }
+    __syncthreads();
+}
+
+/// The denominator of a row's group: head_dim·Σ m over the group's heads.
+__device__ inline float count(const Mask &mask, uint32_t row, uint32_t group, uint32_t columns, uint32_t head_dim) {
+    if (mask.candidates == 0) return float(columns);
+    MaskRow heads(mask, row);
+    const uint32_t per_group = columns / head_dim;
+    float sum = 0.0f;
+    for (uint32_t head = group * per_group; head < (group + 1) * per_group; head++) sum += heads.at(head);
+    return sum * float(head_dim);
+}
+
+/// Writes what a row's group adds to the gradient of each interval's kept probability: dn·head_dim per head of the interval.
+__device__ inline void store_row_sums(const GatedGroupNormBackward &args, uint32_t row, uint32_t group, float dn) {
+    if (!args.row_sums) return;
+    const uint32_t per_group = args.columns / args.head_dim;
+    float *sums = args.row_sums + (uint64_t(row) * args.groups + group) * args.mask.candidates;
+    for (uint32_t c = lane(); c < args.mask.candidates; c += WARP) {
+        uint32_t heads = 0;
+        for (uint32_t h = 0; h < per_group; h++) heads += interval_of(args.mask, group * per_group + h) == c;
+        sums[c] = dn * float(args.head_dim * heads);
+    }
+}
+
+template <typename T, int N> __device__ void forward_rows(const GatedGroupNormForward &args, uint32_t first, uint32_t end) {
+    extern __shared__ float4 shared[];
+    const uint32_t group = blockIdx.y, width = args.groups * args.columns;
+    float *of_warps = reinterpret_cast<float *>(shared); // [warp, columns]
+    T *weight = reinterpret_cast<T *>(of_warps + WARPS * args.columns); // [columns]
+    PlanarRow<N> kept(of_warps + warp() * args.columns, args.columns); // t of the present row
+    keep_weight<T, N>(weight, static_cast<const T *>(args.weight) + group * args.columns, args.columns);
+    for (uint32_t row = first + warp(); row < end; row += WARPS) {
+        const T *y = row_of<const T>(args.y, row, width) + group * args.columns;
+        const T *z = row_of<const T>(args.z, row, width) + group * args.columns;
+        T *out = row_of<T>(args.out, row, width) + group * args.columns;
+        float squares = 0.0f;
+        for_columns<N>(args.columns, [&](uint32_t column) {
+            float t[N], gate[N];
+            load(t, y + column);
+            load(gate, z + column);
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                t[j] *= silu(gate[j]);
+                squares += t[j] * t[j];
+            }
+            kept.store(column, t);
+        });
+        squares = warp_sum(squares);
+        const float n = count(args.mask, row, group, args.columns, args.head_dim);
+        const float scale = n > 0.0f ? 1.0f / sqrtf(squares / n + args.eps) : 0.0f;
+        for_columns<N>(args.columns, [&](uint32_t column) {
+            float t[N], w[N];
+            kept.load(t, column);
+            load(w, weight + column);
+#pragma unroll
+            for (int j = 0; j < N; j++) t[j] *= scale * w[j];
+            store(out + column, t);
+        });
+    }
+}
+
+template <typename T> __device__ void forward(const GatedGroupNormForward &args) {
+    const uint32_t first = blockIdx.x * args.rows_per_block;
+    const uint32_t end = min(first + args.rows_per_block, args.rows);
+    if (wide_rows<T>(args.columns, args.y, args.z, args.weight, args.out)) forward_rows<T, WIDE<T>>(args, first, end);
+    else forward_rows<T, 1>(args, first, end);
+}
+
+template <typename T, int N> __device__ void backward_row(
+    const GatedGroupNormBackward &args, uint32_t row, const T *weight, T *kept, PlanarRow<N> &dweight) {
+    const uint32_t group = blockIdx.y, width = args.groups * args.columns, start = group * args.columns;
+    const T *y = row_of<const T>(args.y, row, width) + start;
+    const T *z = row_of<const T>(args.z, row, width) + start;
+    const T *dout = row_of<const T>(args.dout, row, width) + start;
+    T *dy = row_of<T>(args.dy, row, width) + start;
+    T *dz = row_of<T>(args.dz, row, width) + start;
+    T *kept_y = kept, *kept_z = kept + args.columns, *kept_dout = kept + 2 * args.columns;
+
+    float along = 0.0f, squares = 0.0f; // Σ dout·w·t, Σ t²
+    for_columns<N>(args.columns, [&](uint32_t column) {
+        float a[N], b[N], d[N], w[N];
+        load(a, y + column);
+        load(b, z + column);
+        load(d, dout + column);
+        load(w, weight + column);
+        store(kept_y + column, a);
+        store(kept_z + column, b);
+        store(kept_dout + column, d);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float t = a[j] * silu(b[j]);
+            along += d[j] * w[j] * t;
+            squares += t * t;
+        }
+    });
+    along = warp_sum(along);
+    squares = warp_sum(squares);
+
+    const float n = count(args.mask, row, group, args.columns, args.head_dim);
+    if (!(n > 0.0f)) { // out is 0 whatever y and z are
+        const float zeros[N] = {};
+        for_columns<N>(args.columns, [&](uint32_t column) {
+            store(dy + column, zeros);
+            store(dz + column, zeros);
+        });
+        return store_row_sums(args, row, group, 0.0f);
+    }
+    const float scale = 1.0f / sqrtf(squares / n + args.eps);
+    const float cubed = scale * scale * scale * along;
+    for_columns<N>(args.columns, [&](uint32_t column) {
+        float a[N], b[N], d[N], w[N], dw[N];
+        load(a, kept_y + column);
+        load(b, kept_z + column);
+        load(d, kept_dout + column);
+        load(w, weight + column);
+        dweight.load(dw, column);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float s = sigmoid(b[j]), t = a[j] * b[j] * s;
+            dw[j] += d[j] * (t * scale);
+            const float dt = d[j] * w[j] * scale - t * (cubed / n);
+            d[j] = dt * a[j] * silu_grad(b[j], s);
+            a[j] = dt * b[j] * s;
+        }
+        dweight.store(column, dw);
+        store(dy + column, a);
+        store(dz + column, d);
+    });
+    store_row_sums(args, row, group, 0.5f * cubed * squares / (n * n)); // ∂scale/∂n = ½·scale³·Σt²/n²
+}
+
+template <typename T, int N> __device__ void backward_rows(const GatedGroupNormBackward &args, uint32_t first, uint32_t end) {
+    extern __shared__ float4 shared[];
+    float *sums = reinterpret_cast<float *>(shared);                // [warp, columns]
+    T *weight = reinterpret_cast<T *>(sums + WARPS * args.columns); // [columns]
+    T *kept = weight + args.columns;                                // [warp, 3, columns]
+    keep_weight<T, N>(weight, static_cast<const T *>(args.weight) + blockIdx.y * args.columns, args.columns);
+    PlanarRow<N> dweight(sums + warp() * args.columns, args.columns);
+    const float zeros[N] = {};
+    for_columns<N>(args.columns, [&](uint32_t column) { dweight.store(column, zeros); });
+    for (uint32_t row = first + warp(); row < end; row += WARPS)
+        backward_row<T, N>(args, row, weight, kept + warp() * 3 * args.columns, dweight);
+    __syncthreads();
+    float *partials = row_of<float>(args.weight_partials, blockIdx.x, args.groups * args.columns) + blockIdx.y * args.columns;
+    for (uint32_t column = threadIdx.x * N; column < args.columns; column += THREADS * N) {
+        float total[N] = {};
+        for (uint32_t w = 0; w < WARPS; w++) {
+            float dw[N];
+            PlanarRow<N>(sums + w * args.columns, args.columns).load(dw, column);
+#pragma unroll
+            for (int j = 0; j < N; j++) total[j] += dw[j];
+        }
+        store(partials + column, total);
+    }
+}
+
+template <typename T> __device__ void backward(const GatedGroupNormBackward &args) {
+    const uint32_t first = blockIdx.x * args.rows_per_block;
+    const uint32_t end = min(first + args.rows_per_block, args.rows);
+    if (wide_rows<T>(args.columns, args.y, args.z, args.weight, args.dout, args.dy, args.dz, args.weight_partials))
+        backward_rows<T, WIDE<T>>(args, first, end);
+    else backward_rows<T, 1>(args, first, end);
+}
+
+// launch: grid rows/rows_per_block groups, block 256, shared columns*32+columns*dtype
+extern "C" __global__ void __launch_bounds__(THREADS)
+gated_group_norm_forward_f32(const __grid_constant__ GatedGroupNormForward args) { forward<float>(args); }
+extern "C" __global__ void __launch_bounds__(THREADS)
+gated_group_norm_forward_bf16(const __grid_constant__ GatedGroupNormForward args) { forward<bf16>(args); }
+
+// launch: grid rows/rows_per_block groups, block 256, shared columns*32+columns*dtype*25
+extern "C" __global__ void __launch_bounds__(THREADS)
+gated_group_norm_backward_f32(const __grid_constant__ GatedGroupNormBackward args) { backward<float>(args); }
+extern "C" __global__ void __launch_bounds__(THREADS)
+gated_group_norm_backward_bf16(const __grid_constant__ GatedGroupNormBackward args) { backward<bf16>(args); }
