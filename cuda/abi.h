@@ -332,4 +332,40 @@ typedef struct {
 } MaskKeep;
 ABI_LAYOUT(MaskKeep, 24, candidates, 20);
 
+// ---- linear ----
+
+/// C = A·B or C += A·B. The layout is in the kernel's name: nt A [M, K], B [N, K]; nn A [M, K], B [K, N]; tn A [K, M], B [K, N].
+typedef struct {
+    const void *a;
+    const void *b;
+    void *c;             ///< [M, N]; f32 in tn kernels
+    uint32_t m;
+    uint32_t n;
+    uint32_t k;
+    uint32_t lda;        ///< elements from row to row
+    uint32_t ldb;
+    uint32_t ldc;
+    uint32_t accumulate; ///< 1: C +=
+    uint32_t unused;
+} Linear;
+ABI_LAYOUT(Linear, 56, unused, 52);
+
+/// C = relu(A·B)²·m
+typedef struct {
+    Linear product; ///< `accumulate` is not read
+    void *raw;      ///< [M, N], A·B itself, stride ldc; null: not kept
+    Mask mask;      ///< over N
+} LinearRelu2;
+ABI_LAYOUT(LinearRelu2, 96, mask, 64);
+
+/// C = h + m·g·A·B
+typedef struct {
+    Linear product; ///< `accumulate` is not read
+    void *raw;      ///< as above
+    const void *h;  ///< [M, N], stride ldc; may be c
+    Mask hidden;    ///< m, over N
+    Mask gate;      ///< g, one interval
+} LinearResidual;
+ABI_LAYOUT(LinearResidual, 136, gate, 104);
+
 #endif

@@ -1292,3 +1292,129 @@ impl Default for MaskKeep {
         }
     }
 }
+/// C = A·B or C += A·B. The layout is in the kernel's name: nt A [M, K], B [N, K]; nn A [M, K], B [K, N]; tn A [K, M], B [K, N].
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Linear {
+    pub a: *const ::core::ffi::c_void,
+    pub b: *const ::core::ffi::c_void,
+    ///< [M, N]; f32 in tn kernels
+    pub c: *mut ::core::ffi::c_void,
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    ///< elements from row to row
+    pub lda: u32,
+    pub ldb: u32,
+    pub ldc: u32,
+    ///< 1: C +=
+    pub accumulate: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Linear"][::core::mem::size_of::<Linear>() - 56usize];
+    ["Alignment of Linear"][::core::mem::align_of::<Linear>() - 8usize];
+    ["Offset of field: Linear::a"][::core::mem::offset_of!(Linear, a) - 0usize];
+    ["Offset of field: Linear::b"][::core::mem::offset_of!(Linear, b) - 8usize];
+    ["Offset of field: Linear::c"][::core::mem::offset_of!(Linear, c) - 16usize];
+    ["Offset of field: Linear::m"][::core::mem::offset_of!(Linear, m) - 24usize];
+    ["Offset of field: Linear::n"][::core::mem::offset_of!(Linear, n) - 28usize];
+    ["Offset of field: Linear::k"][::core::mem::offset_of!(Linear, k) - 32usize];
+    ["Offset of field: Linear::lda"][::core::mem::offset_of!(Linear, lda) - 36usize];
+    ["Offset of field: Linear::ldb"][::core::mem::offset_of!(Linear, ldb) - 40usize];
+    ["Offset of field: Linear::ldc"][::core::mem::offset_of!(Linear, ldc) - 44usize];
+    [
+        "Offset of field: Linear::accumulate",
+    ][::core::mem::offset_of!(Linear, accumulate) - 48usize];
+    [
+        "Offset of field: Linear::unused",
+    ][::core::mem::offset_of!(Linear, unused) - 52usize];
+};
+impl Default for Linear {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// C = relu(A·B)²·m
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct LinearRelu2 {
+    ///< `accumulate` is not read
+    pub product: Linear,
+    ///< [M, N], A·B itself, stride ldc; null: not kept
+    pub raw: *mut ::core::ffi::c_void,
+    ///< over N
+    pub mask: Mask,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LinearRelu2"][::core::mem::size_of::<LinearRelu2>() - 96usize];
+    ["Alignment of LinearRelu2"][::core::mem::align_of::<LinearRelu2>() - 8usize];
+    [
+        "Offset of field: LinearRelu2::product",
+    ][::core::mem::offset_of!(LinearRelu2, product) - 0usize];
+    [
+        "Offset of field: LinearRelu2::raw",
+    ][::core::mem::offset_of!(LinearRelu2, raw) - 56usize];
+    [
+        "Offset of field: LinearRelu2::mask",
+    ][::core::mem::offset_of!(LinearRelu2, mask) - 64usize];
+};
+impl Default for LinearRelu2 {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// C = h + m·g·A·B
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct LinearResidual {
+    ///< `accumulate` is not read
+    pub product: Linear,
+    ///< as above
+    pub raw: *mut ::core::ffi::c_void,
+    ///< [M, N], stride ldc; may be c
+    pub h: *const ::core::ffi::c_void,
+    ///< m, over N
+    pub hidden: Mask,
+    ///< g, one interval
+    pub gate: Mask,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LinearResidual"][::core::mem::size_of::<LinearResidual>() - 136usize];
+    ["Alignment of LinearResidual"][::core::mem::align_of::<LinearResidual>() - 8usize];
+    [
+        "Offset of field: LinearResidual::product",
+    ][::core::mem::offset_of!(LinearResidual, product) - 0usize];
+    [
+        "Offset of field: LinearResidual::raw",
+    ][::core::mem::offset_of!(LinearResidual, raw) - 56usize];
+    [
+        "Offset of field: LinearResidual::h",
+    ][::core::mem::offset_of!(LinearResidual, h) - 64usize];
+    [
+        "Offset of field: LinearResidual::hidden",
+    ][::core::mem::offset_of!(LinearResidual, hidden) - 72usize];
+    [
+        "Offset of field: LinearResidual::gate",
+    ][::core::mem::offset_of!(LinearResidual, gate) - 104usize];
+};
+impl Default for LinearResidual {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
