@@ -368,4 +368,207 @@ typedef struct {
 } LinearResidual;
 ABI_LAYOUT(LinearResidual, 136, gate, 104);
 
+// ---- causal_conv1d ----
+
+/// What the convolution's kernels share. Row t of a segment sees rows t − K + 1 … t of it, and before its start `initial`.
+typedef struct {
+    const void *x;           ///< [R, C]
+    const void *weight;      ///< [C, K]
+    const void *bias;        ///< [C]; null: none
+    const void *initial;     ///< [S, K − 1, C], oldest first; null: zeros
+    const uint32_t *offsets; ///< [S + 1]: segment s is rows offsets[s] .. offsets[s + 1]
+    uint32_t rows;           ///< R
+    uint32_t channels;       ///< C
+    uint32_t kernel;         ///< K, 1 to 4
+    uint32_t segments;       ///< S
+    uint32_t stretch;        ///< rows that a warp walks
+    uint32_t unused;
+} Conv;
+ABI_LAYOUT(Conv, 64, unused, 60);
+
+typedef struct {
+    Conv conv;
+    void *y; ///< [R, C]
+} ConvForward;
+ABI_LAYOUT(ConvForward, 72, y, 64);
+
+typedef struct {
+    Conv conv;
+    const void *dy;  ///< [R, C]
+    void *dx;        ///< [R, C]; not dy
+    float *partials; ///< [⌈R / stretch⌉, C·K + C], for column_sum: the gradients of the weight [C, K], then of the bias [C]
+} ConvBackward;
+ABI_LAYOUT(ConvBackward, 88, partials, 80);
+
+/// state = the last K − 1 inputs of each segment, `initial` in front of them
+typedef struct {
+    const void *x;           ///< [R, C]
+    const void *initial;     ///< [S, K − 1, C]; null: zeros
+    const uint32_t *offsets; ///< [S + 1]
+    void *state;             ///< [S, K − 1, C]; not initial
+    uint32_t channels;
+    uint32_t kernel;
+    uint32_t segments;
+    uint32_t unused;
+} ConvState;
+ABI_LAYOUT(ConvState, 48, unused, 44);
+
+// ---- moe_route ----
+
+/// What the router's kernels share.
+typedef struct {
+    const float *logits; ///< [R, E]
+    Mask mask;           ///< over E, score masking
+    uint32_t rows;       ///< R
+    uint32_t experts;    ///< E
+    uint32_t top_k;      ///< K, at most 32
+    uint32_t groups;     ///< routing groups, of E / groups experts
+    uint32_t topk_group; ///< groups that may be chosen from
+    uint32_t normalise;  ///< 1: weights are divided by their sum + 1e-20
+    float scale;         ///< times the weights
+    uint32_t unused;
+} MoeRoute;
+ABI_LAYOUT(MoeRoute, 72, unused, 68);
+
+typedef struct {
+    MoeRoute route;
+    const float *bias; ///< [E], correction of the choice
+    float *weights;    ///< [R, K]
+    uint32_t *chosen;  ///< [R, K], experts, best first
+} MoeRouteForward;
+ABI_LAYOUT(MoeRouteForward, 96, chosen, 88);
+
+typedef struct {
+    MoeRoute route;
+    const uint32_t *chosen; ///< [R, K]
+    const float *dweights;  ///< [R, K]
+    void *dlogits;          ///< [R, E]
+    float *row_sums;        ///< [R, C], for mask_grad; null without a mask
+} MoeRouteBackward;
+ABI_LAYOUT(MoeRouteBackward, 104, row_sums, 96);
+
+// ---- moe_permute ----
+
+/// Sorts the (token, slot) pairs by expert: count, scan, place. Tokens keep their order within an expert.
+typedef struct {
+    const uint32_t *chosen; ///< [R·K], the expert of each pair; E or above: dropped
+    uint32_t *counts;       ///< [E + 1, ⌈R·K / 2048⌉], scratch
+    uint32_t *offsets;      ///< [E + 2]: expert e's rows are offsets[e] .. offsets[e + 1]; rows from offsets[E] on are dropped pairs'
+    uint32_t *pair_of;      ///< [R·K]: the pair of each row
+    uint32_t *row_of;       ///< [R·K]: the row of each pair
+    const uint32_t *draw;   ///< as in Mask, over tokens; not null where draw_of is not
+    uint32_t *draw_of;      ///< [R·K]: the draw of each row, for masks of the experts' width; null: not wanted
+    uint32_t pairs;         ///< R·K
+    uint32_t top_k;         ///< K
+    uint32_t experts;       ///< E, at most 512
+    uint32_t length;        ///< as in Mask
+} MoeDispatch;
+ABI_LAYOUT(MoeDispatch, 72, length, 68);
+
+/// y = x's rows in the order of the dispatch; zeros for dropped pairs
+typedef struct {
+    const void *x;           ///< [R, L]
+    const uint32_t *pair_of; ///< [R·K]
+    const uint32_t *filled;  ///< [1]: &offsets[E]
+    void *y;                 ///< [R·K, L]
+    uint32_t pairs;
+    uint32_t top_k;
+    uint32_t width;          ///< L
+    uint32_t unused;
+} MoePermuteForward;
+ABI_LAYOUT(MoePermuteForward, 48, unused, 44);
+
+typedef struct {
+    const void *dy;         ///< [R·K, L]
+    const uint32_t *row_of; ///< [R·K]
+    const uint32_t *filled; ///< [1]
+    void *dx;               ///< [R, L]
+    uint32_t tokens;        ///< R
+    uint32_t top_k;
+    uint32_t width;
+    uint32_t unused;
+} MoePermuteBackward;
+ABI_LAYOUT(MoePermuteBackward, 48, unused, 44);
+
+// ---- grouped_gemm ----
+
+/// tiles[s] = tiles of `edge` rows in front of stretch s; stretch E is the rows behind the last expert's
+typedef struct {
+    const uint32_t *offsets; ///< [E + 1]
+    uint32_t *tiles;         ///< [E + 2]
+    uint32_t experts;        ///< E, at most 1022
+    uint32_t rows;           ///< of the buffer
+    uint32_t edge;           ///< 64 for tiled kernels, 128 for pipelined ones
+    uint32_t unused;
+} GroupedTiles;
+ABI_LAYOUT(GroupedTiles, 32, unused, 28);
+
+/// nt: C = A·B_eᵀ, B [E, N, K]; nn: C = A·B_e, B [E, K, N]
+typedef struct {
+    const void *a;           ///< [rows, K]
+    const void *b;           ///< [E, …]
+    void *c;                 ///< [rows, N]
+    const uint32_t *offsets; ///< [E + 1]
+    const uint32_t *tiles;   ///< [E + 2], for the kernel's edge
+    uint32_t rows;
+    uint32_t n;
+    uint32_t k;
+    uint32_t experts;
+} GroupedGemm;
+ABI_LAYOUT(GroupedGemm, 56, experts, 52);
+
+/// C = relu(A·B_eᵀ)²·m
+typedef struct {
+    GroupedGemm product;
+    void *raw; ///< [rows, N], A·B_eᵀ itself; null: not kept
+    Mask mask; ///< over N; its rows are the sorted ones
+} GroupedRelu2;
+ABI_LAYOUT(GroupedRelu2, 96, mask, 64);
+
+/// dW_e = dyᵀ·x over the expert's rows
+typedef struct {
+    const void *dy;          ///< [rows, M]
+    const void *x;           ///< [rows, N]
+    float *dw;               ///< [E, M, N]
+    const uint32_t *offsets; ///< [E + 1]
+    uint32_t m;
+    uint32_t n;
+    uint32_t experts;
+    uint32_t accumulate;     ///< 1: dW +=
+} GroupedWeights;
+ABI_LAYOUT(GroupedWeights, 48, accumulate, 44);
+
+// ---- moe_combine ----
+
+/// What both directions share.
+typedef struct {
+    const void *y;          ///< [R·K, L], rows in the order of the dispatch
+    const float *weights;   ///< [R, K]
+    const uint32_t *chosen; ///< [R, K]
+    const uint32_t *row_of; ///< [R·K]
+    const uint32_t *filled; ///< [1]: &offsets[E]
+    Mask mask;              ///< over E; its rows are the tokens
+    uint32_t tokens;        ///< R
+    uint32_t top_k;         ///< K, at most 32
+    uint32_t width;         ///< L
+    uint32_t unused;
+} MoeCombine;
+ABI_LAYOUT(MoeCombine, 88, unused, 84);
+
+/// out[r] = Σ_k weights[r, k]·m·y[row of (r, k)]
+typedef struct {
+    MoeCombine combine;
+    void *out; ///< [R, L]
+} MoeCombineForward;
+ABI_LAYOUT(MoeCombineForward, 96, out, 88);
+
+typedef struct {
+    MoeCombine combine;
+    const void *dout; ///< [R, L]
+    void *dy;         ///< [R·K, L]
+    float *dweights;  ///< [R, K]
+    float *row_sums;  ///< [R, C], for mask_grad; null without a mask
+} MoeCombineBackward;
+ABI_LAYOUT(MoeCombineBackward, 120, row_sums, 112);
+
 #endif

@@ -9,6 +9,7 @@
 
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t ROWS = THREADS / WARP; // of a block, where a warp walks one row
+constexpr uint32_t DIGIT = 512;           // values of a digit
 
 template <typename T, int N> __device__ void forward_row(const EmbeddingForward &args, uint32_t row) {
     const T *entry = row_of<const T>(args.table, args.ids[row], args.width);
@@ -50,7 +51,7 @@ template <typename T, int N> __device__ void mask_row(const EmbeddingMaskGrad &a
 }
 
 template <typename T> __device__ void mask_grad(const EmbeddingMaskGrad &args) {
-    extern __shared__ float slots[]; // [warp, C, 32]
+    float *slots = dynamic_shared<float>(); // [warp, C, 32]
     const uint32_t row = blockIdx.x * ROWS + warp();
     if (row >= args.rows) return;
     float *mine = slots + warp() * IntervalSums::floats(args.mask.candidates);
@@ -104,23 +105,23 @@ embedding_mask_grad_bf16(const __grid_constant__ EmbeddingMaskGrad args) { mask_
 // launch: grid rows/2048, block 256, shared 0
 extern "C" __global__ void __launch_bounds__(SORT_THREADS)
 embedding_sort_count_u32(const __grid_constant__ EmbeddingSort args) {
-    sort_count(args.rows, SORT_KEYS, args.counts, [&](uint32_t i) {
-        return (args.ids[args.order_in ? args.order_in[i] : i] >> args.shift) % SORT_KEYS;
+    sort_count<DIGIT>(args.rows, DIGIT, args.counts, [&](uint32_t i) {
+        return (args.ids[args.order_in ? args.order_in[i] : i] >> args.shift) % DIGIT;
     });
 }
 
 // launch: grid 1, block 256, shared 0
 extern "C" __global__ void __launch_bounds__(SORT_THREADS)
 embedding_sort_scan_u32(const __grid_constant__ EmbeddingSort args) {
-    sort_scan(SORT_KEYS, (args.rows + SORT_TILE - 1) / SORT_TILE, args.counts, nullptr);
+    sort_scan(DIGIT, (args.rows + SORT_TILE - 1) / SORT_TILE, args.counts, nullptr);
 }
 
 // launch: grid rows/2048, block 256, shared 0
 extern "C" __global__ void __launch_bounds__(SORT_THREADS)
 embedding_sort_place_u32(const __grid_constant__ EmbeddingSort args) {
     const auto row = [&](uint32_t i) { return args.order_in ? args.order_in[i] : i; };
-    sort_place(
-        args.rows, SORT_KEYS, args.counts, [&](uint32_t i) { return (args.ids[row(i)] >> args.shift) % SORT_KEYS; },
+    sort_place<DIGIT>(
+        args.rows, DIGIT, args.counts, [&](uint32_t i) { return (args.ids[row(i)] >> args.shift) % DIGIT; },
         [&](uint32_t i, uint32_t position) { args.order_out[position] = row(i); });
 }
 

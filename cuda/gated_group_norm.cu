@@ -49,9 +49,8 @@ __device__ inline void store_row_sums(const GatedGroupNormBackward &args, uint32
 }
 
 template <typename T, int N> __device__ void forward_rows(const GatedGroupNormForward &args, uint32_t first, uint32_t end) {
-    extern __shared__ float4 shared[];
     const uint32_t group = blockIdx.y, width = args.groups * args.columns;
-    float *of_warps = reinterpret_cast<float *>(shared); // [warp, columns]
+    float *of_warps = dynamic_shared<float>(); // [warp, columns]
     T *weight = reinterpret_cast<T *>(of_warps + WARPS * args.columns); // [columns]
     PlanarRow<N> kept(of_warps + warp() * args.columns, args.columns); // t of the present row
     keep_weight<T, N>(weight, static_cast<const T *>(args.weight) + group * args.columns, args.columns);
@@ -156,8 +155,7 @@ template <typename T, int N> __device__ void backward_row(
 }
 
 template <typename T, int N> __device__ void backward_rows(const GatedGroupNormBackward &args, uint32_t first, uint32_t end) {
-    extern __shared__ float4 shared[];
-    float *sums = reinterpret_cast<float *>(shared);                // [warp, columns]
+    float *sums = dynamic_shared<float>();                // [warp, columns]
     T *weight = reinterpret_cast<T *>(sums + WARPS * args.columns); // [columns]
     T *kept = weight + args.columns;                                // [warp, 3, columns]
     keep_weight<T, N>(weight, static_cast<const T *>(args.weight) + blockIdx.y * args.columns, args.columns);

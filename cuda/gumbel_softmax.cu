@@ -3,6 +3,7 @@
 
 #include "device/philox.cuh"
 #include "device/reduce.cuh"
+#include "device/vector.cuh"
 #include "abi.h"
 
 constexpr uint32_t THREADS = 256;
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gumbel_softmax_forward_f32
 /// dz_c = κ/τ·Σ over the draws, in order, of y_c·(dy_c − Σ_j y_j·dy_j). One block.
 // launch: grid 1, block 256, shared draws*4
 extern "C" __global__ void __launch_bounds__(THREADS) gumbel_softmax_backward_f32(const __grid_constant__ GumbelBackward args) {
-    extern __shared__ float along[]; // [draws]: Σ_j y_j·dy_j
+    float *along = dynamic_shared<float>(); // [draws]: Σ_j y_j·dy_j
     for (uint32_t draw = warp(); draw < args.draws; draw += WARPS) {
         float sum = 0.0f;
         for (uint32_t c = lane(); c < args.candidates; c += WARP) {

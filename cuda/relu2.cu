@@ -54,7 +54,7 @@ template <typename T, int N> __device__ void backward_row(const Relu2Backward &a
 }
 
 template <typename T> __device__ void backward(const Relu2Backward &args) {
-    extern __shared__ float slots[]; // [warp, C, 32]
+    float *slots = dynamic_shared<float>(); // [warp, C, 32]
     const uint32_t row = blockIdx.x * ROWS + warp();
     if (row >= args.rows) return;
     float *mine = slots + warp() * IntervalSums::floats(args.mask.candidates);

@@ -15,8 +15,7 @@ template <int N, typename Body> __device__ void for_columns(uint32_t width, Body
 }
 
 template <typename T, int N> __device__ void forward_rows(const RmsNormForward &args, uint32_t first, uint32_t end) {
-    extern __shared__ float4 shared[];
-    T *weight = reinterpret_cast<T *>(shared); // [d]
+    T *weight = dynamic_shared<T>(); // [d]
     T *kept = weight + args.width;             // [d], the present row
     for_columns<N>(args.width, [&](uint32_t column) {
         float w[N];
@@ -65,8 +64,7 @@ __device__ inline void store_row_sums(const RmsNormBackward &args, uint32_t row,
 }
 
 template <typename T, int N> __device__ void backward_rows(const RmsNormBackward &args, uint32_t first, uint32_t end) {
-    extern __shared__ float4 shared[];
-    float *sums_of_rows = reinterpret_cast<float *>(shared);      // [d]
+    float *sums_of_rows = dynamic_shared<float>();      // [d]
     T *weight = reinterpret_cast<T *>(sums_of_rows + args.width); // [d]
     T *kept_x = weight + args.width;                              // [d]
     T *kept_dy = kept_x + args.width;                             // [d]

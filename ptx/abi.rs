@@ -1418,3 +1418,856 @@ impl Default for LinearResidual {
         }
     }
 }
+/// What the convolution's kernels share. Row t of a segment sees rows t − K + 1 … t of it, and before its start `initial`.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Conv {
+    ///< [R, C]
+    pub x: *const ::core::ffi::c_void,
+    ///< [C, K]
+    pub weight: *const ::core::ffi::c_void,
+    ///< [C]; null: none
+    pub bias: *const ::core::ffi::c_void,
+    ///< [S, K − 1, C], oldest first; null: zeros
+    pub initial: *const ::core::ffi::c_void,
+    ///< [S + 1]: segment s is rows offsets[s] .. offsets[s + 1]
+    pub offsets: *const u32,
+    ///< R
+    pub rows: u32,
+    ///< C
+    pub channels: u32,
+    ///< K, 1 to 4
+    pub kernel: u32,
+    ///< S
+    pub segments: u32,
+    ///< rows that a warp walks
+    pub stretch: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Conv"][::core::mem::size_of::<Conv>() - 64usize];
+    ["Alignment of Conv"][::core::mem::align_of::<Conv>() - 8usize];
+    ["Offset of field: Conv::x"][::core::mem::offset_of!(Conv, x) - 0usize];
+    ["Offset of field: Conv::weight"][::core::mem::offset_of!(Conv, weight) - 8usize];
+    ["Offset of field: Conv::bias"][::core::mem::offset_of!(Conv, bias) - 16usize];
+    ["Offset of field: Conv::initial"][::core::mem::offset_of!(Conv, initial) - 24usize];
+    ["Offset of field: Conv::offsets"][::core::mem::offset_of!(Conv, offsets) - 32usize];
+    ["Offset of field: Conv::rows"][::core::mem::offset_of!(Conv, rows) - 40usize];
+    [
+        "Offset of field: Conv::channels",
+    ][::core::mem::offset_of!(Conv, channels) - 44usize];
+    ["Offset of field: Conv::kernel"][::core::mem::offset_of!(Conv, kernel) - 48usize];
+    [
+        "Offset of field: Conv::segments",
+    ][::core::mem::offset_of!(Conv, segments) - 52usize];
+    ["Offset of field: Conv::stretch"][::core::mem::offset_of!(Conv, stretch) - 56usize];
+    ["Offset of field: Conv::unused"][::core::mem::offset_of!(Conv, unused) - 60usize];
+};
+impl Default for Conv {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ConvForward {
+    pub conv: Conv,
+    ///< [R, C]
+    pub y: *mut ::core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ConvForward"][::core::mem::size_of::<ConvForward>() - 72usize];
+    ["Alignment of ConvForward"][::core::mem::align_of::<ConvForward>() - 8usize];
+    [
+        "Offset of field: ConvForward::conv",
+    ][::core::mem::offset_of!(ConvForward, conv) - 0usize];
+    [
+        "Offset of field: ConvForward::y",
+    ][::core::mem::offset_of!(ConvForward, y) - 64usize];
+};
+impl Default for ConvForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ConvBackward {
+    pub conv: Conv,
+    ///< [R, C]
+    pub dy: *const ::core::ffi::c_void,
+    ///< [R, C]; not dy
+    pub dx: *mut ::core::ffi::c_void,
+    ///< [⌈R / stretch⌉, C·K + C], for column_sum: the gradients of the weight [C, K], then of the bias [C]
+    pub partials: *mut f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ConvBackward"][::core::mem::size_of::<ConvBackward>() - 88usize];
+    ["Alignment of ConvBackward"][::core::mem::align_of::<ConvBackward>() - 8usize];
+    [
+        "Offset of field: ConvBackward::conv",
+    ][::core::mem::offset_of!(ConvBackward, conv) - 0usize];
+    [
+        "Offset of field: ConvBackward::dy",
+    ][::core::mem::offset_of!(ConvBackward, dy) - 64usize];
+    [
+        "Offset of field: ConvBackward::dx",
+    ][::core::mem::offset_of!(ConvBackward, dx) - 72usize];
+    [
+        "Offset of field: ConvBackward::partials",
+    ][::core::mem::offset_of!(ConvBackward, partials) - 80usize];
+};
+impl Default for ConvBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// state = the last K − 1 inputs of each segment, `initial` in front of them
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ConvState {
+    ///< [R, C]
+    pub x: *const ::core::ffi::c_void,
+    ///< [S, K − 1, C]; null: zeros
+    pub initial: *const ::core::ffi::c_void,
+    ///< [S + 1]
+    pub offsets: *const u32,
+    ///< [S, K − 1, C]; not initial
+    pub state: *mut ::core::ffi::c_void,
+    pub channels: u32,
+    pub kernel: u32,
+    pub segments: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ConvState"][::core::mem::size_of::<ConvState>() - 48usize];
+    ["Alignment of ConvState"][::core::mem::align_of::<ConvState>() - 8usize];
+    ["Offset of field: ConvState::x"][::core::mem::offset_of!(ConvState, x) - 0usize];
+    [
+        "Offset of field: ConvState::initial",
+    ][::core::mem::offset_of!(ConvState, initial) - 8usize];
+    [
+        "Offset of field: ConvState::offsets",
+    ][::core::mem::offset_of!(ConvState, offsets) - 16usize];
+    [
+        "Offset of field: ConvState::state",
+    ][::core::mem::offset_of!(ConvState, state) - 24usize];
+    [
+        "Offset of field: ConvState::channels",
+    ][::core::mem::offset_of!(ConvState, channels) - 32usize];
+    [
+        "Offset of field: ConvState::kernel",
+    ][::core::mem::offset_of!(ConvState, kernel) - 36usize];
+    [
+        "Offset of field: ConvState::segments",
+    ][::core::mem::offset_of!(ConvState, segments) - 40usize];
+    [
+        "Offset of field: ConvState::unused",
+    ][::core::mem::offset_of!(ConvState, unused) - 44usize];
+};
+impl Default for ConvState {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// What the router's kernels share.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoeRoute {
+    ///< [R, E]
+    pub logits: *const f32,
+    ///< over E, score masking
+    pub mask: Mask,
+    ///< R
+    pub rows: u32,
+    ///< E
+    pub experts: u32,
+    ///< K, at most 32
+    pub top_k: u32,
+    ///< routing groups, of E / groups experts
+    pub groups: u32,
+    ///< groups that may be chosen from
+    pub topk_group: u32,
+    ///< 1: weights are divided by their sum + 1e-20
+    pub normalise: u32,
+    ///< times the weights
+    pub scale: f32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MoeRoute"][::core::mem::size_of::<MoeRoute>() - 72usize];
+    ["Alignment of MoeRoute"][::core::mem::align_of::<MoeRoute>() - 8usize];
+    [
+        "Offset of field: MoeRoute::logits",
+    ][::core::mem::offset_of!(MoeRoute, logits) - 0usize];
+    [
+        "Offset of field: MoeRoute::mask",
+    ][::core::mem::offset_of!(MoeRoute, mask) - 8usize];
+    [
+        "Offset of field: MoeRoute::rows",
+    ][::core::mem::offset_of!(MoeRoute, rows) - 40usize];
+    [
+        "Offset of field: MoeRoute::experts",
+    ][::core::mem::offset_of!(MoeRoute, experts) - 44usize];
+    [
+        "Offset of field: MoeRoute::top_k",
+    ][::core::mem::offset_of!(MoeRoute, top_k) - 48usize];
+    [
+        "Offset of field: MoeRoute::groups",
+    ][::core::mem::offset_of!(MoeRoute, groups) - 52usize];
+    [
+        "Offset of field: MoeRoute::topk_group",
+    ][::core::mem::offset_of!(MoeRoute, topk_group) - 56usize];
+    [
+        "Offset of field: MoeRoute::normalise",
+    ][::core::mem::offset_of!(MoeRoute, normalise) - 60usize];
+    [
+        "Offset of field: MoeRoute::scale",
+    ][::core::mem::offset_of!(MoeRoute, scale) - 64usize];
+    [
+        "Offset of field: MoeRoute::unused",
+    ][::core::mem::offset_of!(MoeRoute, unused) - 68usize];
+};
+impl Default for MoeRoute {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoeRouteForward {
+    pub route: MoeRoute,
+    ///< [E], correction of the choice
+    pub bias: *const f32,
+    ///< [R, K]
+    pub weights: *mut f32,
+    ///< [R, K], experts, best first
+    pub chosen: *mut u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MoeRouteForward"][::core::mem::size_of::<MoeRouteForward>() - 96usize];
+    [
+        "Alignment of MoeRouteForward",
+    ][::core::mem::align_of::<MoeRouteForward>() - 8usize];
+    [
+        "Offset of field: MoeRouteForward::route",
+    ][::core::mem::offset_of!(MoeRouteForward, route) - 0usize];
+    [
+        "Offset of field: MoeRouteForward::bias",
+    ][::core::mem::offset_of!(MoeRouteForward, bias) - 72usize];
+    [
+        "Offset of field: MoeRouteForward::weights",
+    ][::core::mem::offset_of!(MoeRouteForward, weights) - 80usize];
+    [
+        "Offset of field: MoeRouteForward::chosen",
+    ][::core::mem::offset_of!(MoeRouteForward, chosen) - 88usize];
+};
+impl Default for MoeRouteForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoeRouteBackward {
+    pub route: MoeRoute,
+    ///< [R, K]
+    pub chosen: *const u32,
+    ///< [R, K]
+    pub dweights: *const f32,
+    ///< [R, E]
+    pub dlogits: *mut ::core::ffi::c_void,
+    ///< [R, C], for mask_grad; null without a mask
+    pub row_sums: *mut f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MoeRouteBackward"][::core::mem::size_of::<MoeRouteBackward>() - 104usize];
+    [
+        "Alignment of MoeRouteBackward",
+    ][::core::mem::align_of::<MoeRouteBackward>() - 8usize];
+    [
+        "Offset of field: MoeRouteBackward::route",
+    ][::core::mem::offset_of!(MoeRouteBackward, route) - 0usize];
+    [
+        "Offset of field: MoeRouteBackward::chosen",
+    ][::core::mem::offset_of!(MoeRouteBackward, chosen) - 72usize];
+    [
+        "Offset of field: MoeRouteBackward::dweights",
+    ][::core::mem::offset_of!(MoeRouteBackward, dweights) - 80usize];
+    [
+        "Offset of field: MoeRouteBackward::dlogits",
+    ][::core::mem::offset_of!(MoeRouteBackward, dlogits) - 88usize];
+    [
+        "Offset of field: MoeRouteBackward::row_sums",
+    ][::core::mem::offset_of!(MoeRouteBackward, row_sums) - 96usize];
+};
+impl Default for MoeRouteBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Sorts the (token, slot) pairs by expert: count, scan, place. Tokens keep their order within an expert.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoeDispatch {
+    ///< [R·K], the expert of each pair; E or above: dropped
+    pub chosen: *const u32,
+    ///< [E + 1, ⌈R·K / 2048⌉], scratch
+    pub counts: *mut u32,
+    ///< [E + 2]: expert e's rows are offsets[e] .. offsets[e + 1]; rows from offsets[E] on are dropped pairs'
+    pub offsets: *mut u32,
+    ///< [R·K]: the pair of each row
+    pub pair_of: *mut u32,
+    ///< [R·K]: the row of each pair
+    pub row_of: *mut u32,
+    ///< as in Mask, over tokens; not null where draw_of is not
+    pub draw: *const u32,
+    ///< [R·K]: the draw of each row, for masks of the experts' width; null: not wanted
+    pub draw_of: *mut u32,
+    ///< R·K
+    pub pairs: u32,
+    ///< K
+    pub top_k: u32,
+    ///< E, at most 512
+    pub experts: u32,
+    ///< as in Mask
+    pub length: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MoeDispatch"][::core::mem::size_of::<MoeDispatch>() - 72usize];
+    ["Alignment of MoeDispatch"][::core::mem::align_of::<MoeDispatch>() - 8usize];
+    [
+        "Offset of field: MoeDispatch::chosen",
+    ][::core::mem::offset_of!(MoeDispatch, chosen) - 0usize];
+    [
+        "Offset of field: MoeDispatch::counts",
+    ][::core::mem::offset_of!(MoeDispatch, counts) - 8usize];
+    [
+        "Offset of field: MoeDispatch::offsets",
+    ][::core::mem::offset_of!(MoeDispatch, offsets) - 16usize];
+    [
+        "Offset of field: MoeDispatch::pair_of",
+    ][::core::mem::offset_of!(MoeDispatch, pair_of) - 24usize];
+    [
+        "Offset of field: MoeDispatch::row_of",
+    ][::core::mem::offset_of!(MoeDispatch, row_of) - 32usize];
+    [
+        "Offset of field: MoeDispatch::draw",
+    ][::core::mem::offset_of!(MoeDispatch, draw) - 40usize];
+    [
+        "Offset of field: MoeDispatch::draw_of",
+    ][::core::mem::offset_of!(MoeDispatch, draw_of) - 48usize];
+    [
+        "Offset of field: MoeDispatch::pairs",
+    ][::core::mem::offset_of!(MoeDispatch, pairs) - 56usize];
+    [
+        "Offset of field: MoeDispatch::top_k",
+    ][::core::mem::offset_of!(MoeDispatch, top_k) - 60usize];
+    [
+        "Offset of field: MoeDispatch::experts",
+    ][::core::mem::offset_of!(MoeDispatch, experts) - 64usize];
+    [
+        "Offset of field: MoeDispatch::length",
+    ][::core::mem::offset_of!(MoeDispatch, length) - 68usize];
+};
+impl Default for MoeDispatch {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// y = x's rows in the order of the dispatch; zeros for dropped pairs
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoePermuteForward {
+    ///< [R, L]
+    pub x: *const ::core::ffi::c_void,
+    ///< [R·K]
+    pub pair_of: *const u32,
+    ///< [1]: &offsets[E]
+    pub filled: *const u32,
+    ///< [R·K, L]
+    pub y: *mut ::core::ffi::c_void,
+    pub pairs: u32,
+    pub top_k: u32,
+    ///< L
+    pub width: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MoePermuteForward"][::core::mem::size_of::<MoePermuteForward>() - 48usize];
+    [
+        "Alignment of MoePermuteForward",
+    ][::core::mem::align_of::<MoePermuteForward>() - 8usize];
+    [
+        "Offset of field: MoePermuteForward::x",
+    ][::core::mem::offset_of!(MoePermuteForward, x) - 0usize];
+    [
+        "Offset of field: MoePermuteForward::pair_of",
+    ][::core::mem::offset_of!(MoePermuteForward, pair_of) - 8usize];
+    [
+        "Offset of field: MoePermuteForward::filled",
+    ][::core::mem::offset_of!(MoePermuteForward, filled) - 16usize];
+    [
+        "Offset of field: MoePermuteForward::y",
+    ][::core::mem::offset_of!(MoePermuteForward, y) - 24usize];
+    [
+        "Offset of field: MoePermuteForward::pairs",
+    ][::core::mem::offset_of!(MoePermuteForward, pairs) - 32usize];
+    [
+        "Offset of field: MoePermuteForward::top_k",
+    ][::core::mem::offset_of!(MoePermuteForward, top_k) - 36usize];
+    [
+        "Offset of field: MoePermuteForward::width",
+    ][::core::mem::offset_of!(MoePermuteForward, width) - 40usize];
+    [
+        "Offset of field: MoePermuteForward::unused",
+    ][::core::mem::offset_of!(MoePermuteForward, unused) - 44usize];
+};
+impl Default for MoePermuteForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoePermuteBackward {
+    ///< [R·K, L]
+    pub dy: *const ::core::ffi::c_void,
+    ///< [R·K]
+    pub row_of: *const u32,
+    ///< [1]
+    pub filled: *const u32,
+    ///< [R, L]
+    pub dx: *mut ::core::ffi::c_void,
+    ///< R
+    pub tokens: u32,
+    pub top_k: u32,
+    pub width: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of MoePermuteBackward",
+    ][::core::mem::size_of::<MoePermuteBackward>() - 48usize];
+    [
+        "Alignment of MoePermuteBackward",
+    ][::core::mem::align_of::<MoePermuteBackward>() - 8usize];
+    [
+        "Offset of field: MoePermuteBackward::dy",
+    ][::core::mem::offset_of!(MoePermuteBackward, dy) - 0usize];
+    [
+        "Offset of field: MoePermuteBackward::row_of",
+    ][::core::mem::offset_of!(MoePermuteBackward, row_of) - 8usize];
+    [
+        "Offset of field: MoePermuteBackward::filled",
+    ][::core::mem::offset_of!(MoePermuteBackward, filled) - 16usize];
+    [
+        "Offset of field: MoePermuteBackward::dx",
+    ][::core::mem::offset_of!(MoePermuteBackward, dx) - 24usize];
+    [
+        "Offset of field: MoePermuteBackward::tokens",
+    ][::core::mem::offset_of!(MoePermuteBackward, tokens) - 32usize];
+    [
+        "Offset of field: MoePermuteBackward::top_k",
+    ][::core::mem::offset_of!(MoePermuteBackward, top_k) - 36usize];
+    [
+        "Offset of field: MoePermuteBackward::width",
+    ][::core::mem::offset_of!(MoePermuteBackward, width) - 40usize];
+    [
+        "Offset of field: MoePermuteBackward::unused",
+    ][::core::mem::offset_of!(MoePermuteBackward, unused) - 44usize];
+};
+impl Default for MoePermuteBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// tiles[s] = tiles of `edge` rows in front of stretch s; stretch E is the rows behind the last expert's
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GroupedTiles {
+    ///< [E + 1]
+    pub offsets: *const u32,
+    ///< [E + 2]
+    pub tiles: *mut u32,
+    ///< E, at most 1022
+    pub experts: u32,
+    ///< of the buffer
+    pub rows: u32,
+    ///< 64 for tiled kernels, 128 for pipelined ones
+    pub edge: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GroupedTiles"][::core::mem::size_of::<GroupedTiles>() - 32usize];
+    ["Alignment of GroupedTiles"][::core::mem::align_of::<GroupedTiles>() - 8usize];
+    [
+        "Offset of field: GroupedTiles::offsets",
+    ][::core::mem::offset_of!(GroupedTiles, offsets) - 0usize];
+    [
+        "Offset of field: GroupedTiles::tiles",
+    ][::core::mem::offset_of!(GroupedTiles, tiles) - 8usize];
+    [
+        "Offset of field: GroupedTiles::experts",
+    ][::core::mem::offset_of!(GroupedTiles, experts) - 16usize];
+    [
+        "Offset of field: GroupedTiles::rows",
+    ][::core::mem::offset_of!(GroupedTiles, rows) - 20usize];
+    [
+        "Offset of field: GroupedTiles::edge",
+    ][::core::mem::offset_of!(GroupedTiles, edge) - 24usize];
+    [
+        "Offset of field: GroupedTiles::unused",
+    ][::core::mem::offset_of!(GroupedTiles, unused) - 28usize];
+};
+impl Default for GroupedTiles {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// nt: C = A·B_eᵀ, B [E, N, K]; nn: C = A·B_e, B [E, K, N]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GroupedGemm {
+    ///< [rows, K]
+    pub a: *const ::core::ffi::c_void,
+    ///< [E, …]
+    pub b: *const ::core::ffi::c_void,
+    ///< [rows, N]
+    pub c: *mut ::core::ffi::c_void,
+    ///< [E + 1]
+    pub offsets: *const u32,
+    ///< [E + 2], for the kernel's edge
+    pub tiles: *const u32,
+    pub rows: u32,
+    pub n: u32,
+    pub k: u32,
+    pub experts: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GroupedGemm"][::core::mem::size_of::<GroupedGemm>() - 56usize];
+    ["Alignment of GroupedGemm"][::core::mem::align_of::<GroupedGemm>() - 8usize];
+    [
+        "Offset of field: GroupedGemm::a",
+    ][::core::mem::offset_of!(GroupedGemm, a) - 0usize];
+    [
+        "Offset of field: GroupedGemm::b",
+    ][::core::mem::offset_of!(GroupedGemm, b) - 8usize];
+    [
+        "Offset of field: GroupedGemm::c",
+    ][::core::mem::offset_of!(GroupedGemm, c) - 16usize];
+    [
+        "Offset of field: GroupedGemm::offsets",
+    ][::core::mem::offset_of!(GroupedGemm, offsets) - 24usize];
+    [
+        "Offset of field: GroupedGemm::tiles",
+    ][::core::mem::offset_of!(GroupedGemm, tiles) - 32usize];
+    [
+        "Offset of field: GroupedGemm::rows",
+    ][::core::mem::offset_of!(GroupedGemm, rows) - 40usize];
+    [
+        "Offset of field: GroupedGemm::n",
+    ][::core::mem::offset_of!(GroupedGemm, n) - 44usize];
+    [
+        "Offset of field: GroupedGemm::k",
+    ][::core::mem::offset_of!(GroupedGemm, k) - 48usize];
+    [
+        "Offset of field: GroupedGemm::experts",
+    ][::core::mem::offset_of!(GroupedGemm, experts) - 52usize];
+};
+impl Default for GroupedGemm {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// C = relu(A·B_eᵀ)²·m
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GroupedRelu2 {
+    pub product: GroupedGemm,
+    ///< [rows, N], A·B_eᵀ itself; null: not kept
+    pub raw: *mut ::core::ffi::c_void,
+    ///< over N; its rows are the sorted ones
+    pub mask: Mask,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GroupedRelu2"][::core::mem::size_of::<GroupedRelu2>() - 96usize];
+    ["Alignment of GroupedRelu2"][::core::mem::align_of::<GroupedRelu2>() - 8usize];
+    [
+        "Offset of field: GroupedRelu2::product",
+    ][::core::mem::offset_of!(GroupedRelu2, product) - 0usize];
+    [
+        "Offset of field: GroupedRelu2::raw",
+    ][::core::mem::offset_of!(GroupedRelu2, raw) - 56usize];
+    [
+        "Offset of field: GroupedRelu2::mask",
+    ][::core::mem::offset_of!(GroupedRelu2, mask) - 64usize];
+};
+impl Default for GroupedRelu2 {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// dW_e = dyᵀ·x over the expert's rows
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct GroupedWeights {
+    ///< [rows, M]
+    pub dy: *const ::core::ffi::c_void,
+    ///< [rows, N]
+    pub x: *const ::core::ffi::c_void,
+    ///< [E, M, N]
+    pub dw: *mut f32,
+    ///< [E + 1]
+    pub offsets: *const u32,
+    pub m: u32,
+    pub n: u32,
+    pub experts: u32,
+    ///< 1: dW +=
+    pub accumulate: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GroupedWeights"][::core::mem::size_of::<GroupedWeights>() - 48usize];
+    ["Alignment of GroupedWeights"][::core::mem::align_of::<GroupedWeights>() - 8usize];
+    [
+        "Offset of field: GroupedWeights::dy",
+    ][::core::mem::offset_of!(GroupedWeights, dy) - 0usize];
+    [
+        "Offset of field: GroupedWeights::x",
+    ][::core::mem::offset_of!(GroupedWeights, x) - 8usize];
+    [
+        "Offset of field: GroupedWeights::dw",
+    ][::core::mem::offset_of!(GroupedWeights, dw) - 16usize];
+    [
+        "Offset of field: GroupedWeights::offsets",
+    ][::core::mem::offset_of!(GroupedWeights, offsets) - 24usize];
+    [
+        "Offset of field: GroupedWeights::m",
+    ][::core::mem::offset_of!(GroupedWeights, m) - 32usize];
+    [
+        "Offset of field: GroupedWeights::n",
+    ][::core::mem::offset_of!(GroupedWeights, n) - 36usize];
+    [
+        "Offset of field: GroupedWeights::experts",
+    ][::core::mem::offset_of!(GroupedWeights, experts) - 40usize];
+    [
+        "Offset of field: GroupedWeights::accumulate",
+    ][::core::mem::offset_of!(GroupedWeights, accumulate) - 44usize];
+};
+impl Default for GroupedWeights {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// What both directions share.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoeCombine {
+    ///< [R·K, L], rows in the order of the dispatch
+    pub y: *const ::core::ffi::c_void,
+    ///< [R, K]
+    pub weights: *const f32,
+    ///< [R, K]
+    pub chosen: *const u32,
+    ///< [R·K]
+    pub row_of: *const u32,
+    ///< [1]: &offsets[E]
+    pub filled: *const u32,
+    ///< over E; its rows are the tokens
+    pub mask: Mask,
+    ///< R
+    pub tokens: u32,
+    ///< K, at most 32
+    pub top_k: u32,
+    ///< L
+    pub width: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MoeCombine"][::core::mem::size_of::<MoeCombine>() - 88usize];
+    ["Alignment of MoeCombine"][::core::mem::align_of::<MoeCombine>() - 8usize];
+    ["Offset of field: MoeCombine::y"][::core::mem::offset_of!(MoeCombine, y) - 0usize];
+    [
+        "Offset of field: MoeCombine::weights",
+    ][::core::mem::offset_of!(MoeCombine, weights) - 8usize];
+    [
+        "Offset of field: MoeCombine::chosen",
+    ][::core::mem::offset_of!(MoeCombine, chosen) - 16usize];
+    [
+        "Offset of field: MoeCombine::row_of",
+    ][::core::mem::offset_of!(MoeCombine, row_of) - 24usize];
+    [
+        "Offset of field: MoeCombine::filled",
+    ][::core::mem::offset_of!(MoeCombine, filled) - 32usize];
+    [
+        "Offset of field: MoeCombine::mask",
+    ][::core::mem::offset_of!(MoeCombine, mask) - 40usize];
+    [
+        "Offset of field: MoeCombine::tokens",
+    ][::core::mem::offset_of!(MoeCombine, tokens) - 72usize];
+    [
+        "Offset of field: MoeCombine::top_k",
+    ][::core::mem::offset_of!(MoeCombine, top_k) - 76usize];
+    [
+        "Offset of field: MoeCombine::width",
+    ][::core::mem::offset_of!(MoeCombine, width) - 80usize];
+    [
+        "Offset of field: MoeCombine::unused",
+    ][::core::mem::offset_of!(MoeCombine, unused) - 84usize];
+};
+impl Default for MoeCombine {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// out[r] = Σ_k weights[r, k]·m·y[row of (r, k)]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoeCombineForward {
+    pub combine: MoeCombine,
+    ///< [R, L]
+    pub out: *mut ::core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MoeCombineForward"][::core::mem::size_of::<MoeCombineForward>() - 96usize];
+    [
+        "Alignment of MoeCombineForward",
+    ][::core::mem::align_of::<MoeCombineForward>() - 8usize];
+    [
+        "Offset of field: MoeCombineForward::combine",
+    ][::core::mem::offset_of!(MoeCombineForward, combine) - 0usize];
+    [
+        "Offset of field: MoeCombineForward::out",
+    ][::core::mem::offset_of!(MoeCombineForward, out) - 88usize];
+};
+impl Default for MoeCombineForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct MoeCombineBackward {
+    pub combine: MoeCombine,
+    ///< [R, L]
+    pub dout: *const ::core::ffi::c_void,
+    ///< [R·K, L]
+    pub dy: *mut ::core::ffi::c_void,
+    ///< [R, K]
+    pub dweights: *mut f32,
+    ///< [R, C], for mask_grad; null without a mask
+    pub row_sums: *mut f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of MoeCombineBackward",
+    ][::core::mem::size_of::<MoeCombineBackward>() - 120usize];
+    [
+        "Alignment of MoeCombineBackward",
+    ][::core::mem::align_of::<MoeCombineBackward>() - 8usize];
+    [
+        "Offset of field: MoeCombineBackward::combine",
+    ][::core::mem::offset_of!(MoeCombineBackward, combine) - 0usize];
+    [
+        "Offset of field: MoeCombineBackward::dout",
+    ][::core::mem::offset_of!(MoeCombineBackward, dout) - 88usize];
+    [
+        "Offset of field: MoeCombineBackward::dy",
+    ][::core::mem::offset_of!(MoeCombineBackward, dy) - 96usize];
+    [
+        "Offset of field: MoeCombineBackward::dweights",
+    ][::core::mem::offset_of!(MoeCombineBackward, dweights) - 104usize];
+    [
+        "Offset of field: MoeCombineBackward::row_sums",
+    ][::core::mem::offset_of!(MoeCombineBackward, row_sums) - 112usize];
+};
+impl Default for MoeCombineBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}

@@ -7,19 +7,15 @@
 constexpr uint32_t SORT_THREADS = 256;
 constexpr uint32_t SORT_WARPS = SORT_THREADS / WARP;
 constexpr uint32_t SORT_TILE = 2048; // items of a block
-constexpr uint32_t SORT_KEYS = 512;  // most keys there may be
-constexpr uint32_t NO_KEY = 0xFFFFFFFF; // an item that is left out
 
-/// counts[key, tile]: how many items of the block's tile have the key. `key_of(item)`.
-template <typename KeyOf> __device__ void sort_count(uint32_t items, uint32_t keys, uint32_t *counts, KeyOf key_of) {
-    __shared__ uint32_t of_key[SORT_KEYS];
+/// counts[key, tile]: how many items of the block's tile have the key. `key_of(item)` is below `keys`, and those at most KEYS.
+template <uint32_t KEYS, typename KeyOf> __device__ void sort_count(uint32_t items, uint32_t keys, uint32_t *counts, KeyOf key_of) {
+    __shared__ uint32_t of_key[KEYS];
     for (uint32_t key = threadIdx.x; key < keys; key += SORT_THREADS) of_key[key] = 0;
     __syncthreads();
     const uint32_t first = blockIdx.x * SORT_TILE, end = min(first + SORT_TILE, items);
-    for (uint32_t item = first + threadIdx.x; item < end; item += SORT_THREADS) {
-        const uint32_t key = key_of(item);
-        if (key != NO_KEY) atomicAdd(&of_key[key], 1); // integers: the order does not matter
-    }
+    for (uint32_t item = first + threadIdx.x; item < end; item += SORT_THREADS)
+        atomicAdd(&of_key[key_of(item)], 1); // integers: the order does not matter
     __syncthreads();
     for (uint32_t key = threadIdx.x; key < keys; key += SORT_THREADS) counts[key * gridDim.x + blockIdx.x] = of_key[key];
 }
@@ -55,17 +51,14 @@ __device__ inline void sort_scan(uint32_t keys, uint32_t tiles, uint32_t *counts
 }
 
 /// Calls `place(item, position)` for each item of the block's tile; `starts` is what sort_scan made of the counts.
-template <typename KeyOf, typename Place>
+template <uint32_t KEYS, typename KeyOf, typename Place>
 __device__ void sort_place(uint32_t items, uint32_t keys, const uint32_t *starts, KeyOf key_of, Place place) {
-    __shared__ uint32_t next[SORT_WARPS][SORT_KEYS]; // where a warp's next item of a key goes
+    __shared__ uint32_t next[SORT_WARPS][KEYS];        // where a warp's next item of a key goes
     constexpr uint32_t SHARE = SORT_TILE / SORT_WARPS; // items of a warp
-    const uint32_t first = blockIdx.x * SORT_TILE + warp() * SHARE;
+    const uint32_t first = blockIdx.x * SORT_TILE + warp() * SHARE, end = min(first + SHARE, items);
     for (uint32_t key = lane(); key < keys; key += WARP) next[warp()][key] = 0;
     __syncwarp();
-    for (uint32_t item = first + lane(); item < first + SHARE; item += WARP) {
-        const uint32_t key = item < items ? key_of(item) : NO_KEY;
-        if (key != NO_KEY) atomicAdd(&next[warp()][key], 1);
-    }
+    for (uint32_t item = first + lane(); item < end; item += WARP) atomicAdd(&next[warp()][key_of(item)], 1);
     __syncthreads();
     for (uint32_t key = threadIdx.x; key < keys; key += SORT_THREADS) {
         uint32_t start = starts[key * gridDim.x + blockIdx.x];
@@ -76,15 +69,16 @@ __device__ void sort_place(uint32_t items, uint32_t keys, const uint32_t *starts
         }
     }
     __syncthreads();
-    for (uint32_t item = first + lane(); item < first + SHARE; item += WARP) { // in order, 32 at a time
-        const uint32_t key = item < items ? key_of(item) : NO_KEY;
+    for (uint32_t stretch = first; stretch < end; stretch += WARP) { // in order, 32 items at a time
+        const uint32_t item = stretch + lane();
+        const uint32_t key = item < end ? key_of(item) : keys; // one that no item has
         const uint32_t peers = __match_any_sync(ALL_LANES, key);
         const uint32_t rank = __popc(peers & ((1u << lane()) - 1));
         uint32_t position = 0;
-        if (key != NO_KEY) position = next[warp()][key] + rank;
+        if (item < end) position = next[warp()][key] + rank;
         __syncwarp();
-        if (key != NO_KEY && rank == 0) next[warp()][key] += __popc(peers);
+        if (item < end && rank == 0) next[warp()][key] += __popc(peers);
         __syncwarp();
-        if (item < items) place(item, key == NO_KEY ? NO_KEY : position);
+        if (item < end) place(item, position);
     }
 }

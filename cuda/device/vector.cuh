@@ -44,6 +44,12 @@ template <typename T, typename Row> __device__ T *row_of(Row *matrix, uint32_t r
     return static_cast<T *>(matrix) + uint64_t(row) * width;
 }
 
+/// The shared memory that the launch asked for, aligned to 16 bytes.
+template <typename T> __device__ T *dynamic_shared() {
+    extern __shared__ __align__(16) unsigned char memory[];
+    return reinterpret_cast<T *>(memory);
+}
+
 /// A row of floats in shared memory that is read and written in vectors of N. Quarters of a vector lie in planes of their own,
 /// so that neighbouring threads touch neighbouring words: eight floats in a row would meet in the same banks.
 template <int N> class PlanarRow {

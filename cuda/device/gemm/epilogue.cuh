@@ -28,16 +28,19 @@ template <int N> __device__ void mask_values(float (&m)[N], const Mask &mask, ui
     for (int j = 0; j < N; j++) m[j] = keep ? keep[interval_of(mask, column + j)] : 1.0f;
 }
 
-/// C = relu(product)²·m; `raw`, where its memory is not null, keeps the product for the backward pass.
+/// C = relu(product)²·m; `raw` keeps the product for the backward pass where `keep_raw` says so. Row 0 of C is row `first` of
+/// what the mask covers.
 template <typename T> struct Relu2 {
     Matrix<T> c, raw;
+    bool keep_raw;
     const Mask &mask;
+    uint32_t first;
 
     template <int N> __device__ void operator()(uint32_t row, uint32_t column, float (&x)[N]) const {
         if (row >= c.rows || column >= c.columns) return;
-        if (raw.memory) raw.store(row, column, x);
+        if (keep_raw) raw.store(row, column, x);
         float m[N];
-        mask_values(m, mask, row, column);
+        mask_values(m, mask, first + row, column);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float p = positive(x[j]);
@@ -50,12 +53,13 @@ template <typename T> struct Relu2 {
 /// C = h + m·g·product; `raw` as above.
 template <typename T> struct ResidualAdd {
     Matrix<T> c, raw;
+    bool keep_raw;
     Matrix<const T> h;
     const Mask &hidden, &gate;
 
     template <int N> __device__ void operator()(uint32_t row, uint32_t column, float (&x)[N]) const {
         if (row >= c.rows || column >= c.columns) return;
-        if (raw.memory) raw.store(row, column, x);
+        if (keep_raw) raw.store(row, column, x);
         float m[N], before[N];
         mask_values(m, hidden, row, column);
         h.load(before, row, column);

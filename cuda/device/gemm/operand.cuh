@@ -24,45 +24,40 @@ template <bool ALONG_K, bool SWIZZLED> __device__ uint32_t chunk_at(uint32_t row
     return (row * CHUNKS + (SWIZZLED ? permuted : chunk)) * CHUNK;
 }
 
-/// The chunks of an operand's tiles that one thread brings in: two of each tile, at fixed places.
+/// The chunks of an operand's tiles that one thread brings in: at the same place of each tile, in every ROW_STEP-th stored row.
 template <bool ALONG_K, bool SWIZZLED> class Fetch {
   public:
     /// `edge`: the first row (ALONG_K) or column of the operand that the tile covers; `edges`: how many there are.
     __device__ Fetch(const bf16 *operand, uint32_t stride, uint32_t edge, uint32_t edges, uint32_t depths)
-        : stride_(stride), depths_(depths), wide_(wide_rows<bf16>(stride, operand)) {
-#pragma unroll
-        for (uint32_t i = 0; i < PART; i++) {
-            const uint32_t index = threadIdx.x + i * GEMM_THREADS, row = index / CHUNKS, chunk = index % CHUNKS;
-            to_[i] = chunk_at<ALONG_K, SWIZZLED>(row, chunk);
-            if (ALONG_K) {
-                depth_[i] = chunk * CHUNK;
-                edges_[i] = edge + row < edges ? CHUNK : 0;
-                from_[i] = edges_[i] ? operand + uint64_t(edge + row) * stride + depth_[i] : operand;
-            } else {
-                depth_[i] = row;
-                const uint32_t column = edge + chunk * CHUNK;
-                edges_[i] = column < edges ? min(edges - column, CHUNK) : 0;
-                from_[i] = edges_[i] ? operand + uint64_t(row) * stride + column : operand;
-            }
-        }
+        : stride_(stride), wide_(wide_rows<bf16>(stride, operand)) {
+        const uint32_t row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+        const uint32_t e = edge + (ALONG_K ? row : chunk * CHUNK), k = ALONG_K ? chunk * CHUNK : row;
+        from_ = operand + (ALONG_K ? uint64_t(e) * stride + k : uint64_t(k) * stride + e);
+        to_ = chunk_at<ALONG_K, SWIZZLED>(row, chunk);
+        edges_left_ = edges > e ? edges - e : 0;
+        depths_left_ = depths > k ? depths - k : 0;
     }
 
     /// Starts to copy the next tile to `tile`, zeros where the operand ends. Tiles come in order of k.
     __device__ void next(bf16 *tile) {
 #pragma unroll
-        for (uint32_t i = 0; i < PART; i++) {
-            const uint32_t left = depths_ > depth_[i] ? depths_ - depth_[i] : 0; // steps of k from here on
-            const uint32_t valid = ALONG_K ? min(edges_[i], left) : (left > 0 ? edges_[i] : 0);
-            if (wide_) copy_async_16(shared_address(tile + to_[i]), from_[i], valid * sizeof(bf16));
-            else copy(tile + to_[i], from_[i], valid);
-            depth_[i] += GEMM_DEPTH;
-            if (left > GEMM_DEPTH) from_[i] += ALONG_K ? uint64_t(GEMM_DEPTH) : uint64_t(GEMM_DEPTH) * stride_;
+        for (uint32_t row = 0; row < ROWS; row += ROW_STEP) {
+            const bool inside = row < (ALONG_K ? edges_left_ : depths_left_);
+            const uint32_t valid = inside ? min(ALONG_K ? depths_left_ : edges_left_, CHUNK) : 0;
+            const bf16 *from = from_ + uint64_t(row) * stride_;
+            bf16 *to = tile + to_ + row * CHUNKS * CHUNK; // ROW_STEP rows on, chunks are permuted alike
+            if (wide_) copy_async_16(shared_address(to), from, valid * sizeof(bf16));
+            else copy(to, from, valid);
         }
+        from_ += ALONG_K ? uint64_t(GEMM_DEPTH) : uint64_t(GEMM_DEPTH) * stride_;
+        depths_left_ -= min(depths_left_, GEMM_DEPTH);
     }
 
   private:
-    static constexpr uint32_t CHUNKS = ALONG_K ? GEMM_DEPTH / CHUNK : GEMM_EDGE / CHUNK; // of a stored row
-    static constexpr uint32_t PART = GEMM_TILE / CHUNK / GEMM_THREADS;
+    static constexpr uint32_t CHUNKS = (ALONG_K ? GEMM_DEPTH : GEMM_EDGE) / CHUNK; // of a stored row
+    static constexpr uint32_t ROWS = ALONG_K ? GEMM_EDGE : GEMM_DEPTH;
+    static constexpr uint32_t ROW_STEP = GEMM_THREADS / CHUNKS;
+    static_assert(ROW_STEP % 8 == 0);
 
     /// Rows that do not start on 16 bytes pass through registers, element by element.
     static __device__ void copy(bf16 *to, const bf16 *from, uint32_t valid) {
@@ -72,11 +67,10 @@ template <bool ALONG_K, bool SWIZZLED> class Fetch {
         *reinterpret_cast<Vector<bf16, CHUNK> *>(to) = v;
     }
 
-    const bf16 *from_[PART];
-    uint32_t to_[PART];    // in the tile
-    uint32_t edges_[PART]; // elements of the chunk inside the operand's edge
-    uint32_t depth_[PART]; // k of the chunk
-    uint32_t stride_, depths_;
+    const bf16 *from_;
+    uint32_t to_; // in the tile
+    uint32_t stride_;
+    uint32_t edges_left_, depths_left_; // of the operand, from the chunk on
     bool wide_;
 };
 

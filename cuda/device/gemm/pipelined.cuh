@@ -10,8 +10,7 @@ static_assert(PIPELINE_BYTES == 48 * 1024 && WarpTile::SCRATCH * sizeof(float) <
 
 template <Layout LAYOUT, typename Epilogue>
 __device__ void gemm_pipelined(const Operands<bf16> &p, TileIndex tile, const Epilogue &epilogue) {
-    extern __shared__ float4 pipeline[];
-    bf16 *stages = reinterpret_cast<bf16 *>(pipeline); // [stage, A or B, GEMM_TILE]
+    bf16 *stages = dynamic_shared<bf16>(); // [stage, A or B, GEMM_TILE]
     Fetch<A_ALONG_K<LAYOUT>, true> fetch_a(p.a, p.lda, tile.m * GEMM_EDGE, p.m, p.k);
     Fetch<B_ALONG_K<LAYOUT>, true> fetch_b(p.b, p.ldb, tile.n * GEMM_EDGE, p.n, p.k);
     const uint32_t steps = (p.k + GEMM_DEPTH - 1) / GEMM_DEPTH;
@@ -28,6 +27,7 @@ __device__ void gemm_pipelined(const Operands<bf16> &p, TileIndex tile, const Ep
     };
 
     WarpTile sums;
+#pragma unroll 1
     for (uint32_t i = 0; i < PIPELINE_STAGES - 1; i++) fetch();
     for (uint32_t step = 0; step < steps; step++) {
         copy_async_wait<PIPELINE_STAGES - 2>();
@@ -38,5 +38,5 @@ __device__ void gemm_pipelined(const Operands<bf16> &p, TileIndex tile, const Ep
     }
     copy_async_wait<0>();
     __syncthreads();
-    sums.finish(reinterpret_cast<float *>(pipeline), tile, epilogue);
+    sums.finish(dynamic_shared<float>(), tile, epilogue);
 }

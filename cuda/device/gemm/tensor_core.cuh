@@ -4,11 +4,11 @@
 
 #include "warp_tile.cuh"
 
-template <Layout LAYOUT, typename Epilogue> __device__ void gemm_tensor_core(const Operands<bf16> &p, const Epilogue &epilogue) {
+template <Layout LAYOUT, typename Epilogue>
+__device__ void gemm_tensor_core(const Operands<bf16> &p, TileIndex tile, const Epilogue &epilogue) {
     __shared__ __align__(16) char memory[WarpTile::SCRATCH * sizeof(float)];
     bf16 *a = reinterpret_cast<bf16 *>(memory), *b = a + GEMM_TILE;
     static_assert(2 * GEMM_TILE * sizeof(bf16) <= sizeof(memory));
-    const TileIndex tile = tile_of_block();
     Fetch<A_ALONG_K<LAYOUT>, false> fetch_a(p.a, p.lda, tile.m * GEMM_EDGE, p.m, p.k);
     Fetch<B_ALONG_K<LAYOUT>, false> fetch_b(p.b, p.ldb, tile.n * GEMM_EDGE, p.n, p.k);
     WarpTile sums;

@@ -11,7 +11,9 @@ constexpr uint32_t TILED_PITCH = TILED_EDGE + 4; // spreads a column over the ba
 
 /// tile[k, e] = element (edge + e, depth + k) of an operand; 0 outside. Neighbouring threads read neighbouring elements.
 template <bool ALONG_K, typename T>
-__device__ void tiled_fetch(float (&tile)[TILED_DEPTH][TILED_PITCH], const T *from, uint32_t stride, uint32_t edge, uint32_t edges, uint32_t depth, uint32_t depths) {
+__device__ void tiled_fetch(
+    float (&tile)[TILED_DEPTH][TILED_PITCH], const T *from, uint32_t stride, uint32_t edge, uint32_t edges, uint32_t depth,
+    uint32_t depths) {
     for (uint32_t i = threadIdx.x; i < TILED_EDGE * TILED_DEPTH; i += TILED_THREADS) {
         const uint32_t e = ALONG_K ? i / TILED_DEPTH : i % TILED_EDGE;
         const uint32_t k = ALONG_K ? i % TILED_DEPTH : i / TILED_EDGE;
@@ -21,17 +23,17 @@ __device__ void tiled_fetch(float (&tile)[TILED_DEPTH][TILED_PITCH], const T *fr
     }
 }
 
-template <Layout LAYOUT, typename T, typename Epilogue> __device__ void gemm_tiled(const Operands<T> &p, const Epilogue &epilogue) {
+template <Layout LAYOUT, typename T, typename Epilogue>
+__device__ void gemm_tiled(const Operands<T> &p, TileIndex tile, const Epilogue &epilogue) {
     __shared__ __align__(16) float a[TILED_DEPTH][TILED_PITCH];
     __shared__ __align__(16) float b[TILED_DEPTH][TILED_PITCH];
-    const TileIndex tile = tile_of_block();
     const uint32_t row = threadIdx.x / 16 * 4, column = threadIdx.x % 16 * 4; // of the thread's 4×4, inside the tile
     float sum[4][4] = {};
     for (uint32_t depth = 0; depth < p.k; depth += TILED_DEPTH) {
         tiled_fetch<A_ALONG_K<LAYOUT>>(a, p.a, p.lda, tile.m * TILED_EDGE, p.m, depth, p.k);
         tiled_fetch<B_ALONG_K<LAYOUT>>(b, p.b, p.ldb, tile.n * TILED_EDGE, p.n, depth, p.k);
         __syncthreads();
-#pragma unroll 8
+#pragma unroll 4
         for (uint32_t k = 0; k < TILED_DEPTH; k++) {
             float x[4], y[4];
             load(x, &a[k][row]);
