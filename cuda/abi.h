@@ -19,7 +19,7 @@
 // ---- shared parts ----
 
 /// A mask over the sorted components of one axis (src/autograd/mask.rs). Component i of row r has the value
-/// keep[draw of r, c] of the first c with ends[c] > i mod ends[C−1].
+/// keep[draw of r, c] of the first c with ends[c] > i mod ends[C−1]. C is at most 32, so that a lane can look after each.
 typedef struct {
     const uint32_t *ends; ///< [C], rising; the last is the period after which the mask repeats
     const float *keep;    ///< [draws, C]

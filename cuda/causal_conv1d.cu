@@ -30,15 +30,19 @@ template <typename T, int N> class Window {
   public:
     __device__ Window(const Conv &conv, uint32_t channel, uint32_t row)
         : conv_(conv), channel_(channel), segment_(segment_of(conv, row)) {
-        const T *weight = static_cast<const T *>(conv.weight);
+        const T *weight = static_cast<const T *>(conv.weight) + uint64_t(channel) * conv.kernel;
         const int missing = TAPS - int(conv.kernel);
+        float taps[N * TAPS]; // channel by channel
+        if (N == CHANNELS && missing == 0) load(taps, weight);
+        else
 #pragma unroll
-        for (int j = 0; j < N; j++) {
-            bias_[j] = conv.bias ? widen(static_cast<const T *>(conv.bias)[channel + j]) : 0.0f;
+            for (int i = 0; i < N * TAPS; i++)
+                taps[i] = i % TAPS < missing ? 0.0f : widen(weight[i / TAPS * int(conv.kernel) + i % TAPS - missing]);
 #pragma unroll
-            for (int k = 0; k < TAPS; k++)
-                tap_[k][j] = k < missing ? 0.0f : widen(weight[uint64_t(channel + j) * conv.kernel + k - missing]);
-        }
+        for (int i = 0; i < N * TAPS; i++) tap_[i % TAPS][i / TAPS] = taps[i];
+#pragma unroll
+        for (int j = 0; j < N; j++) bias_[j] = 0.0f;
+        if (conv.bias) load(bias_, static_cast<const T *>(conv.bias) + channel);
         refill(row);
     }
 
@@ -122,7 +126,7 @@ template <typename T, int N> __device__ void forward_stretch(const ConvForward &
 }
 
 template <typename T> __device__ void forward(const ConvForward &args) {
-    if (args.conv.channels % CHANNELS == 0 && wide_rows<T>(0, args.conv.x, args.conv.initial, args.y))
+    if (args.conv.channels % CHANNELS == 0 && wide_rows<T>(0, args.conv.x, args.conv.initial, args.conv.weight, args.conv.bias, args.y))
         return forward_stretch<T, CHANNELS>(args, 0);
     for (uint32_t part = 0; part < CHANNELS; part++) forward_stretch<T, 1>(args, part);
 }
@@ -156,15 +160,17 @@ template <typename T, int N> class Gradients {
     /// [C, K] for the weight, then [C] for the bias.
     __device__ void write_partials(float *partials) const {
         const Conv &conv = args_.conv;
-        const uint32_t missing = TAPS - conv.kernel;
+        const int missing = TAPS - int(conv.kernel);
+        float *weight = partials + uint64_t(channel_) * conv.kernel;
+        float taps[N * TAPS];
 #pragma unroll
-        for (int j = 0; j < N; j++) {
+        for (int i = 0; i < N * TAPS; i++) taps[i] = dtap_[i % TAPS][i / TAPS];
+        if (N == CHANNELS && missing == 0) store(weight, taps);
+        else
 #pragma unroll
-            for (int k = 0; k < TAPS; k++) {
-                if (k >= missing) partials[uint64_t(channel_ + j) * conv.kernel + k - missing] = dtap_[k][j];
-            }
-            partials[uint64_t(conv.channels) * conv.kernel + channel_ + j] = dbias_[j];
-        }
+            for (int i = 0; i < N * TAPS; i++)
+                if (i % TAPS >= missing) weight[i / TAPS * int(conv.kernel) + i % TAPS - missing] = taps[i];
+        store(partials + uint64_t(conv.channels) * conv.kernel + channel_, dbias_);
     }
 
   private:
@@ -227,7 +233,7 @@ template <typename T, int N> __device__ void backward_stretch(const ConvBackward
 }
 
 template <typename T> __device__ void backward(const ConvBackward &args) {
-    if (args.conv.channels % CHANNELS == 0 && wide_rows<T>(0, args.conv.x, args.conv.initial, args.dy, args.dx))
+    if (args.conv.channels % CHANNELS == 0 && wide_rows<T>(0, args.conv.x, args.conv.initial, args.conv.weight, args.conv.bias, args.dy, args.dx, args.partials))
         return backward_stretch<T, CHANNELS>(args, 0);
     for (uint32_t part = 0; part < CHANNELS; part++) backward_stretch<T, 1>(args, part);
 }

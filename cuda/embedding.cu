@@ -66,19 +66,15 @@ template <typename T, int N> __device__ void table_row(const EmbeddingBackward &
     for (uint32_t column = threadIdx.x * N; column < args.width; column += THREADS * N) {
         float sum[N] = {};
         if (args.accumulate) load(sum, dtable + column);
-        uint32_t interval[N] = {};
-        if (args.mask.candidates) {
-#pragma unroll
-            for (int j = 0; j < N; j++) interval[j] = interval_of(args.mask, column + j);
-        }
+        const MaskColumns<N> mask(args.mask, column);
 #pragma unroll 4
         for (uint32_t i = first; i < end; i++) {
             const uint32_t row = args.order[i];
-            float d[N];
+            float d[N], m[N];
             load(d, row_of<const T>(args.dy, row, args.width) + column);
-            const float *keep = args.mask.candidates ? keep_of(args.mask, row) : nullptr;
+            mask.values(m, args.mask, row);
 #pragma unroll
-            for (int j = 0; j < N; j++) sum[j] += keep ? masked(d[j], keep[interval[j]]) : d[j];
+            for (int j = 0; j < N; j++) sum[j] += masked(d[j], m[j]);
         }
         store(dtable + column, sum);
     }
@@ -97,9 +93,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 embedding_forward_bf16(const __grid_constant__ EmbeddingForward args) { forward<bf16>(args); }
 
 // launch: grid rows/8, block 256, shared mask.candidates*1024
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 embedding_mask_grad_f32(const __grid_constant__ EmbeddingMaskGrad args) { mask_grad<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 embedding_mask_grad_bf16(const __grid_constant__ EmbeddingMaskGrad args) { mask_grad<bf16>(args); }
 
 // launch: grid rows/2048, block 256, shared 0
@@ -140,7 +136,7 @@ embedding_offsets_u32(const __grid_constant__ EmbeddingOffsets args) {
 }
 
 // launch: grid vocab, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 embedding_backward_f32(const __grid_constant__ EmbeddingBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 embedding_backward_bf16(const __grid_constant__ EmbeddingBackward args) { backward<bf16>(args); }

@@ -26,26 +26,25 @@ template <typename T, int N> __device__ void keep_weight(T *kept, const T *weigh
     __syncthreads();
 }
 
-/// The denominator of a row's group: head_dim·Σ m over the group's heads.
-__device__ inline float count(const Mask &mask, uint32_t row, uint32_t group, uint32_t columns, uint32_t head_dim) {
-    if (mask.candidates == 0) return float(columns);
-    MaskRow heads(mask, row);
-    const uint32_t per_group = columns / head_dim;
-    float sum = 0.0f;
-    for (uint32_t head = group * per_group; head < (group + 1) * per_group; head++) sum += heads.at(head);
-    return sum * float(head_dim);
+/// The group's columns that lie in interval c = lane, which is the same for all rows; without a mask, lane 0 has them all.
+__device__ inline float interval_columns(const Mask &mask, uint32_t group, uint32_t columns, uint32_t head_dim) {
+    if (mask.candidates == 0) return lane() == 0 ? float(columns) : 0.0f;
+    const uint32_t heads = columns / head_dim;
+    uint32_t mine = 0;
+    for (uint32_t head = group * heads; head < (group + 1) * heads; head++) mine += interval_of(mask, head) == lane();
+    return float(mine * head_dim);
 }
 
-/// Writes what a row's group adds to the gradient of each interval's kept probability: dn·head_dim per head of the interval.
-__device__ inline void store_row_sums(const GatedGroupNormBackward &args, uint32_t row, uint32_t group, float dn) {
-    if (!args.row_sums) return;
-    const uint32_t per_group = args.columns / args.head_dim;
-    float *sums = args.row_sums + (uint64_t(row) * args.groups + group) * args.mask.candidates;
-    for (uint32_t c = lane(); c < args.mask.candidates; c += WARP) {
-        uint32_t heads = 0;
-        for (uint32_t h = 0; h < per_group; h++) heads += interval_of(args.mask, group * per_group + h) == c;
-        sums[c] = dn * float(args.head_dim * heads);
-    }
+/// The denominator of a row's group: head_dim·Σ m over the group's heads.
+__device__ inline float count(const Mask &mask, uint32_t row, float columns) {
+    if (mask.candidates) columns = lane() < mask.candidates ? columns * keep_of(mask, row)[lane()] : 0.0f;
+    return warp_sum(columns);
+}
+
+/// Writes what a row's group adds to the gradient of each interval's kept probability: every column of it moves n by one.
+__device__ inline void store_row_sums(const GatedGroupNormBackward &args, uint32_t row, uint32_t group, float columns, float dn) {
+    if (!args.row_sums || lane() >= args.mask.candidates) return;
+    args.row_sums[(uint64_t(row) * args.groups + group) * args.mask.candidates + lane()] = dn * columns;
 }
 
 template <typename T, int N> __device__ void forward_rows(const GatedGroupNormForward &args, uint32_t first, uint32_t end) {
@@ -54,6 +53,7 @@ template <typename T, int N> __device__ void forward_rows(const GatedGroupNormFo
     T *weight = reinterpret_cast<T *>(of_warps + WARPS * args.columns); // [columns]
     PlanarRow<N> kept(of_warps + warp() * args.columns, args.columns); // t of the present row
     keep_weight<T, N>(weight, static_cast<const T *>(args.weight) + group * args.columns, args.columns);
+    const float columns = interval_columns(args.mask, group, args.columns, args.head_dim);
     for (uint32_t row = first + warp(); row < end; row += WARPS) {
         const T *y = row_of<const T>(args.y, row, width) + group * args.columns;
         const T *z = row_of<const T>(args.z, row, width) + group * args.columns;
@@ -71,7 +71,7 @@ template <typename T, int N> __device__ void forward_rows(const GatedGroupNormFo
             kept.store(column, t);
         });
         squares = warp_sum(squares);
-        const float n = count(args.mask, row, group, args.columns, args.head_dim);
+        const float n = count(args.mask, row, columns);
         const float scale = n > 0.0f ? 1.0f / sqrtf(squares / n + args.eps) : 0.0f;
         for_columns<N>(args.columns, [&](uint32_t column) {
             float t[N], w[N];
@@ -92,7 +92,7 @@ template <typename T> __device__ void forward(const GatedGroupNormForward &args)
 }
 
 template <typename T, int N> __device__ void backward_row(
-    const GatedGroupNormBackward &args, uint32_t row, const T *weight, T *kept, PlanarRow<N> &dweight) {
+    const GatedGroupNormBackward &args, uint32_t row, float columns, const T *weight, T *kept, PlanarRow<N> &dweight) {
     const uint32_t group = blockIdx.y, width = args.groups * args.columns, start = group * args.columns;
     const T *y = row_of<const T>(args.y, row, width) + start;
     const T *z = row_of<const T>(args.z, row, width) + start;
@@ -121,14 +121,14 @@ template <typename T, int N> __device__ void backward_row(
     along = warp_sum(along);
     squares = warp_sum(squares);
 
-    const float n = count(args.mask, row, group, args.columns, args.head_dim);
+    const float n = count(args.mask, row, columns);
     if (!(n > 0.0f)) { // out is 0 whatever y and z are
         const float zeros[N] = {};
         for_columns<N>(args.columns, [&](uint32_t column) {
             store(dy + column, zeros);
             store(dz + column, zeros);
         });
-        return store_row_sums(args, row, group, 0.0f);
+        return store_row_sums(args, row, group, columns, 0.0f);
     }
     const float scale = 1.0f / sqrtf(squares / n + args.eps);
     const float cubed = scale * scale * scale * along;
@@ -151,7 +151,7 @@ template <typename T, int N> __device__ void backward_row(
         store(dy + column, a);
         store(dz + column, d);
     });
-    store_row_sums(args, row, group, 0.5f * cubed * squares / (n * n)); // ∂scale/∂n = ½·scale³·Σt²/n²
+    store_row_sums(args, row, group, columns, 0.5f * cubed * squares / (n * n)); // ∂scale/∂n = ½·scale³·Σt²/n²
 }
 
 template <typename T, int N> __device__ void backward_rows(const GatedGroupNormBackward &args, uint32_t first, uint32_t end) {
@@ -160,10 +160,11 @@ template <typename T, int N> __device__ void backward_rows(const GatedGroupNormB
     T *kept = weight + args.columns;                                // [warp, 3, columns]
     keep_weight<T, N>(weight, static_cast<const T *>(args.weight) + blockIdx.y * args.columns, args.columns);
     PlanarRow<N> dweight(sums + warp() * args.columns, args.columns);
+    const float columns = interval_columns(args.mask, blockIdx.y, args.columns, args.head_dim);
     const float zeros[N] = {};
     for_columns<N>(args.columns, [&](uint32_t column) { dweight.store(column, zeros); });
     for (uint32_t row = first + warp(); row < end; row += WARPS)
-        backward_row<T, N>(args, row, weight, kept + warp() * 3 * args.columns, dweight);
+        backward_row<T, N>(args, row, columns, weight, kept + warp() * 3 * args.columns, dweight);
     __syncthreads();
     float *partials = row_of<float>(args.weight_partials, blockIdx.x, args.groups * args.columns) + blockIdx.y * args.columns;
     for (uint32_t column = threadIdx.x * N; column < args.columns; column += THREADS * N) {

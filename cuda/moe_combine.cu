@@ -72,17 +72,8 @@ __device__ inline void scalar_gradients(const MoeCombineBackward &args, uint32_t
         }
     }
     if (!args.row_sums) return;
-    float *sums = args.row_sums + uint64_t(token) * combine.mask.candidates;
-    for (uint32_t start = 0; start < combine.mask.candidates; start += WARP) {
-        const uint32_t c = start + lane();
-        float total = 0.0f;
-        for (uint32_t k = 0; k < combine.top_k; k++) {
-            const uint32_t interval = __shfl_sync(ALL_LANES, mine, k);
-            const float x = __shfl_sync(ALL_LANES, dmask, k);
-            if (interval == c) total += x;
-        }
-        if (c < combine.mask.candidates) sums[c] = total;
-    }
+    const float total = interval_sum(mine, dmask, combine.top_k);
+    if (lane() < combine.mask.candidates) args.row_sums[uint64_t(token) * combine.mask.candidates + lane()] = total;
 }
 
 template <typename T, int N> __device__ void backward_token(const MoeCombineBackward &args, uint32_t token, float *mine) {

@@ -124,18 +124,8 @@ template <typename T> __device__ void backward(const MoeRouteBackward &args) {
     for (uint32_t i = lane(); i < route.experts; i += WARP) out[i] = narrow<T>(dlogits[i]);
 
     if (!args.row_sums) return;
-    const uint32_t mine = chosen ? interval_of(route.mask, e) : NOWHERE;
-    float *sums = args.row_sums + uint64_t(row) * route.mask.candidates;
-    for (uint32_t start = 0; start < route.mask.candidates; start += WARP) {
-        const uint32_t c = start + lane();
-        float total = 0.0f;
-        for (uint32_t k = 0; k < route.top_k; k++) {
-            const uint32_t interval = __shfl_sync(ALL_LANES, mine, k);
-            const float x = __shfl_sync(ALL_LANES, d * s, k);
-            if (interval == c) total += x;
-        }
-        if (c < route.mask.candidates) sums[c] = total;
-    }
+    const float total = interval_sum(chosen ? interval_of(route.mask, e) : NOWHERE, d * s, route.top_k);
+    if (lane() < route.mask.candidates) args.row_sums[uint64_t(row) * route.mask.candidates + lane()] = total;
 }
 
 // launch: grid route.rows/8, block 256, shared route.experts*32

@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 relu2_forward_bf16(const __grid_constant__ Relu2Forward args) { forward<bf16>(args); }
 
 // launch: grid rows/8, block 256, shared mask.candidates*1024
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 relu2_backward_f32(const __grid_constant__ Relu2Backward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 relu2_backward_bf16(const __grid_constant__ Relu2Backward args) { backward<bf16>(args); }

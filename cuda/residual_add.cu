@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 residual_add_forward_bf16(const __grid_constant__ ResidualAddForward args) { forward<bf16>(args); }
 
 // launch: grid rows/8, block 256, shared hidden.candidates*1024
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 residual_add_backward_f32(const __grid_constant__ ResidualAddBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 residual_add_backward_bf16(const __grid_constant__ ResidualAddBackward args) { backward<bf16>(args); }

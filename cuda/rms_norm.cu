@@ -14,6 +14,13 @@ template <int N, typename Body> __device__ void for_columns(uint32_t width, Body
     for (uint32_t column = threadIdx.x * N; column < width; column += THREADS * N) body(column);
 }
 
+/// What a thread adds to n, Σ of the row's mask or the width: thread c looks after interval c.
+__device__ inline float total_share(const Mask &mask, uint32_t row, uint32_t width) {
+    const uint32_t c = threadIdx.x;
+    if (mask.candidates == 0) return c == 0 ? float(width) : 0.0f;
+    return c < mask.candidates ? keep_of(mask, row)[c] * interval_width(mask, c, width) : 0.0f;
+}
+
 template <typename T, int N> __device__ void forward_rows(const RmsNormForward &args, uint32_t first, uint32_t end) {
     T *weight = dynamic_shared<T>(); // [d]
     T *kept = weight + args.width;             // [d], the present row
@@ -25,17 +32,17 @@ template <typename T, int N> __device__ void forward_rows(const RmsNormForward &
     for (uint32_t row = first; row < end; row++) {
         const T *x = row_of<const T>(args.x, row, args.width);
         T *y = row_of<T>(args.y, row, args.width);
-        float squares[1] = {0.0f};
+        float sums[2] = {0.0f, total_share(args.mask, row, args.width)}; // Σ x², n
         for_columns<N>(args.width, [&](uint32_t column) {
             float a[N];
             load(a, x + column);
             store(kept + column, a);
 #pragma unroll
-            for (int j = 0; j < N; j++) squares[0] += a[j] * a[j];
+            for (int j = 0; j < N; j++) sums[0] += a[j] * a[j];
         });
-        block_sum<THREADS>(squares);
-        const float n = mask_total(args.mask, row, args.width);
-        const float scale = n > 0.0f ? 1.0f / sqrtf(squares[0] / n + args.eps) : 0.0f;
+        block_sum<THREADS>(sums);
+        const float n = sums[1];
+        const float scale = n > 0.0f ? 1.0f / sqrtf(sums[0] / n + args.eps) : 0.0f;
         for_columns<N>(args.width, [&](uint32_t column) {
             float a[N], w[N];
             load(a, kept + column);
@@ -58,9 +65,9 @@ template <typename T> __device__ void forward(const RmsNormForward &args) {
 /// What one row adds to the gradient of each interval's kept probability: every component of the interval moves n by one.
 __device__ inline void store_row_sums(const RmsNormBackward &args, uint32_t row, float dn) {
     if (!args.row_sums) return;
-    float *sums = args.row_sums + uint64_t(row) * args.mask.candidates;
-    for (uint32_t c = threadIdx.x; c < args.mask.candidates; c += THREADS)
-        sums[c] = dn * interval_width(args.mask, c, args.width);
+    const uint32_t c = threadIdx.x;
+    if (c < args.mask.candidates)
+        args.row_sums[uint64_t(row) * args.mask.candidates + c] = dn * interval_width(args.mask, c, args.width);
 }
 
 template <typename T, int N> __device__ void backward_rows(const RmsNormBackward &args, uint32_t first, uint32_t end) {
@@ -81,7 +88,7 @@ template <typename T, int N> __device__ void backward_rows(const RmsNormBackward
         const T *dy = row_of<const T>(args.dy, row, args.width);
         T *dx = row_of<T>(args.dx, row, args.width);
         const float scale = args.scales[row];
-        float sums[2] = {0.0f, 0.0f}; // Σ dy·w·x, Σ x²
+        float sums[3] = {0.0f, 0.0f, total_share(args.mask, row, args.width)}; // Σ dy·w·x, Σ x², n
         for_columns<N>(args.width, [&](uint32_t column) {
             float a[N], d[N], w[N];
             load(a, x + column);
@@ -96,7 +103,7 @@ template <typename T, int N> __device__ void backward_rows(const RmsNormBackward
             }
         });
         block_sum<THREADS>(sums);
-        const float n = mask_total(args.mask, row, args.width);
+        const float n = sums[2];
         if (!(n > 0.0f)) { // y is 0 whatever x is
             for_columns<N>(args.width, [&](uint32_t column) { store(dx + column, zeros); });
             store_row_sums(args, row, 0.0f);

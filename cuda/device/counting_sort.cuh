@@ -26,6 +26,10 @@ __device__ inline void sort_scan(uint32_t keys, uint32_t tiles, uint32_t *counts
     __shared__ uint32_t of_warp[SORT_WARPS];
     __shared__ uint32_t before; // items in front of the present stretch
     if (threadIdx.x == 0) before = 0;
+    if (offsets && tiles == 0) { // no items: the loop below would write nothing
+        for (uint32_t key = threadIdx.x; key < keys; key += SORT_THREADS) offsets[key] = 0;
+    }
+    __syncthreads();
     for (uint32_t start = 0; start < keys * tiles; start += SORT_THREADS) {
         const uint32_t at = start + threadIdx.x;
         const uint32_t count = at < keys * tiles ? counts[at] : 0;

@@ -60,23 +60,39 @@ __device__ inline uint32_t interval_of(const Mask &mask, uint32_t i) {
     return c;
 }
 
-/// Σ of a row's mask over `width` columns.
-__device__ inline float mask_total(const Mask &mask, uint32_t row, uint32_t width) {
-    if (mask.candidates == 0) return float(width);
-    const float *keep = keep_of(mask, row);
-    float total = 0.0f;
-    uint32_t start = 0;
-    for (uint32_t c = 0; c < mask.candidates; c++) {
-        total += keep[c] * float(mask.ends[c] - start);
-        start = mask.ends[c];
+/// The intervals of N neighbouring columns, for a thread that meets the same columns in many rows.
+template <int N> class MaskColumns {
+  public:
+    __device__ MaskColumns(const Mask &mask, uint32_t column) {
+#pragma unroll
+        for (int j = 0; j < N; j++) interval_[j] = mask.candidates ? interval_of(mask, column + j) : 0;
     }
-    return total * float(width / start);
-}
+
+    __device__ void values(float (&m)[N], const Mask &mask, uint32_t row) const {
+        const float *keep = mask.candidates ? keep_of(mask, row) : nullptr;
+#pragma unroll
+        for (int j = 0; j < N; j++) m[j] = keep ? keep[interval_[j]] : 1.0f;
+    }
+
+  private:
+    uint32_t interval_[N];
+};
 
 /// Columns of interval c among `width`.
 __device__ inline float interval_width(const Mask &mask, uint32_t c, uint32_t width) {
     const uint32_t start = c == 0 ? 0 : mask.ends[c - 1];
     return float((mask.ends[c] - start) * (width / mask.ends[mask.candidates - 1]));
+}
+
+/// Lane c gets Σ x over the first `count` lanes whose interval is c, in the lanes' order. All lanes must come here.
+__device__ inline float interval_sum(uint32_t interval, float x, uint32_t count) {
+    float total = 0.0f;
+    for (uint32_t from = 0; from < count; from++) {
+        const uint32_t theirs = __shfl_sync(ALL_LANES, interval, from);
+        const float other = __shfl_sync(ALL_LANES, x, from);
+        if (theirs == lane()) total += other;
+    }
+    return total;
 }
 
 /// One row's sums per interval, by one warp. Each lane keeps its own in shared memory, [C, 32], so that no two threads meet
@@ -103,11 +119,11 @@ class IntervalSums {
     __device__ void finish(float *out) {
         flush();
         __syncwarp();
-        for (uint32_t c = lane(); c < candidates_; c += WARP) {
+        if (lane() < candidates_) {
             float total = 0.0f;
             // Each lane starts at another slot, so that the lanes read 32 banks.
-            for (uint32_t i = 0; i < WARP; i++) total += slots_[c * WARP + (i + lane()) % WARP];
-            out[c] = total;
+            for (uint32_t i = 0; i < WARP; i++) total += slots_[lane() * WARP + (i + lane()) % WARP];
+            out[lane()] = total;
         }
         __syncwarp();
     }

@@ -1,4 +1,5 @@
-// What becomes of a product before it is written. An epilogue is called with N neighbouring elements of a row of C.
+// What becomes of a product before it is written. An epilogue is first bound to N neighbouring columns, for each thread meets its own
+// in many rows; what that gives is called with their elements of a row of C.
 #pragma once
 
 #include "../elementary.cuh"
@@ -10,23 +11,18 @@ template <typename T> struct Store {
     Matrix<T> c;
     bool accumulate;
 
-    template <int N> __device__ void operator()(uint32_t row, uint32_t column, float (&x)[N]) const {
-        if (accumulate) {
-            float before[N];
-            c.load(before, row, column);
+    template <int N> __device__ auto at(uint32_t column) const {
+        return [this, column](uint32_t row, float (&x)[N]) {
+            if (accumulate) {
+                float before[N];
+                c.load(before, row, column);
 #pragma unroll
-            for (int j = 0; j < N; j++) x[j] += before[j];
-        }
-        c.store(row, column, x);
+                for (int j = 0; j < N; j++) x[j] += before[j];
+            }
+            c.store(row, column, x);
+        };
     }
 };
-
-/// The mask's values at N columns of a row. They are found by a search: a thread meets few columns, and many rows.
-template <int N> __device__ void mask_values(float (&m)[N], const Mask &mask, uint32_t row, uint32_t column) {
-    const float *keep = mask.candidates ? keep_of(mask, row) : nullptr;
-#pragma unroll
-    for (int j = 0; j < N; j++) m[j] = keep ? keep[interval_of(mask, column + j)] : 1.0f;
-}
 
 /// C = relu(product)²·m; `raw` keeps the product for the backward pass where `keep_raw` says so. Row 0 of C is row `first` of
 /// what the mask covers.
@@ -36,17 +32,19 @@ template <typename T> struct Relu2 {
     const Mask &mask;
     uint32_t first;
 
-    template <int N> __device__ void operator()(uint32_t row, uint32_t column, float (&x)[N]) const {
-        if (row >= c.rows || column >= c.columns) return;
-        if (keep_raw) raw.store(row, column, x);
-        float m[N];
-        mask_values(m, mask, first + row, column);
+    template <int N> __device__ auto at(uint32_t column) const {
+        return [this, column, columns = MaskColumns<N>(mask, column)](uint32_t row, float (&x)[N]) {
+            if (row >= c.rows) return;
+            if (keep_raw) raw.store(row, column, x);
+            float m[N];
+            columns.values(m, mask, first + row);
 #pragma unroll
-        for (int j = 0; j < N; j++) {
-            const float p = positive(x[j]);
-            x[j] = masked(p * p, m[j]);
-        }
-        c.store(row, column, x);
+            for (int j = 0; j < N; j++) {
+                const float p = positive(x[j]);
+                x[j] = masked(p * p, m[j]);
+            }
+            c.store(row, column, x);
+        };
     }
 };
 
@@ -57,15 +55,17 @@ template <typename T> struct ResidualAdd {
     Matrix<const T> h;
     const Mask &hidden, &gate;
 
-    template <int N> __device__ void operator()(uint32_t row, uint32_t column, float (&x)[N]) const {
-        if (row >= c.rows || column >= c.columns) return;
-        if (keep_raw) raw.store(row, column, x);
-        float m[N], before[N];
-        mask_values(m, hidden, row, column);
-        h.load(before, row, column);
-        const float g = gate_of(gate, row);
+    template <int N> __device__ auto at(uint32_t column) const {
+        return [this, column, columns = MaskColumns<N>(hidden, column)](uint32_t row, float (&x)[N]) {
+            if (row >= c.rows) return;
+            if (keep_raw) raw.store(row, column, x);
+            float m[N], before[N];
+            columns.values(m, hidden, row);
+            h.load(before, row, column);
+            const float g = gate_of(gate, row);
 #pragma unroll
-        for (int j = 0; j < N; j++) x[j] = before[j] + masked(x[j], m[j] * g);
-        c.store(row, column, x);
+            for (int j = 0; j < N; j++) x[j] = before[j] + masked(x[j], m[j] * g);
+            c.store(row, column, x);
+        };
     }
 };

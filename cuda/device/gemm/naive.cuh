@@ -16,5 +16,5 @@ template <Layout LAYOUT, typename T, typename Epilogue> __device__ void gemm_nai
         const T b = B_ALONG_K<LAYOUT> ? p.b[uint64_t(column) * p.ldb + k] : p.b[uint64_t(k) * p.ldb + column];
         sum[0] += widen(a) * widen(b);
     }
-    epilogue(row, column, sum);
+    epilogue.template at<1>(column)(row, sum);
 }

@@ -46,6 +46,7 @@ __device__ void gemm_tiled(const Operands<T> &p, TileIndex tile, const Epilogue 
         }
         __syncthreads();
     }
+    const auto write = epilogue.template at<4>(tile.n * TILED_EDGE + column);
 #pragma unroll
-    for (int i = 0; i < 4; i++) epilogue(tile.m * TILED_EDGE + row + i, tile.n * TILED_EDGE + column, sum[i]);
+    for (int i = 0; i < 4; i++) write(tile.m * TILED_EDGE + row + i, sum[i]);
 }

@@ -28,6 +28,7 @@ class WarpTile {
     template <typename Epilogue> __device__ void finish(float *memory, TileIndex tile, const Epilogue &epilogue) {
         float *mine = memory + warp() * 16 * PITCH;
         const uint32_t g = lane() / 4, t = lane() % 4;
+        const auto write = epilogue.template at<4>(tile.n * GEMM_EDGE + column() + lane() % 8 * 4);
 #pragma unroll
         for (uint32_t i = 0; i < ROWS; i++) {
             __syncwarp();
@@ -41,7 +42,7 @@ class WarpTile {
             for (uint32_t r = lane() / 8; r < 16; r += 4) {
                 float x[4];
                 load(x, mine + r * PITCH + lane() % 8 * 4);
-                epilogue(tile.m * GEMM_EDGE + row() + i * 16 + r, tile.n * GEMM_EDGE + column() + lane() % 8 * 4, x);
+                write(tile.m * GEMM_EDGE + row() + i * 16 + r, x);
             }
         }
     }
