@@ -46,21 +46,19 @@ template <typename T, int N> class Window {
         refill(row);
     }
 
-    /// Goes to `row`, the next one; true where a segment starts there.
-    __device__ bool enter(uint32_t row) {
-        const bool starts = row == end();
-        if (starts) {
+    /// Goes to `row`, the next one, be it in another segment.
+    __device__ void enter(uint32_t row) {
+        if (row == end_) {
             do segment_++;
-            while (row == end());
+            while (row == conv_.offsets[segment_ + 1]);
             refill(row);
         }
         load(input_[PAST], row_of<const T>(conv_.x, row, conv_.channels) + channel_);
-        return starts;
     }
 
     /// The present segment's first row, and the one behind its last.
-    __device__ uint32_t begin() const { return conv_.offsets[segment_]; }
-    __device__ uint32_t end() const { return conv_.offsets[segment_ + 1]; }
+    __device__ uint32_t begin() const { return begin_; }
+    __device__ uint32_t end() const { return end_; }
 
     /// The convolution of the present row, before the activation.
     __device__ float convolve(int j) const {
@@ -84,10 +82,12 @@ template <typename T, int N> class Window {
   private:
     /// The inputs before `row`: of its segment, or what was carried into the segment, or zeros.
     __device__ void refill(uint32_t row) {
+        begin_ = conv_.offsets[segment_];
+        end_ = conv_.offsets[segment_ + 1];
         const int kept = int(conv_.kernel) - 1; // carried rows
 #pragma unroll
         for (int k = 0; k < PAST; k++) {
-            const int64_t t = int64_t(row) - conv_.offsets[segment_] + k - PAST; // in the segment
+            const int64_t t = int64_t(row) - begin_ + k - PAST; // in the segment
 #pragma unroll
             for (int j = 0; j < N; j++) input_[k][j] = 0.0f;
             if (t >= 0) load(input_[k], row_of<const T>(conv_.x, row + k - PAST, conv_.channels) + channel_);
@@ -97,7 +97,7 @@ template <typename T, int N> class Window {
     }
 
     const Conv &conv_;
-    uint32_t channel_, segment_;
+    uint32_t channel_, segment_, begin_, end_;
     float bias_[N], tap_[TAPS][N];
     float input_[TAPS][N]; // of the rows up to the present one, oldest first
 };

@@ -66,6 +66,10 @@ template <typename T, int N> __device__ void table_row(const EmbeddingBackward &
     for (uint32_t column = threadIdx.x * N; column < args.width; column += THREADS * N) {
         float sum[N] = {};
         if (args.accumulate) load(sum, dtable + column);
+        if (first == end) { // most ids of a large vocabulary: no mask needs to be looked up
+            store(dtable + column, sum);
+            continue;
+        }
         const MaskColumns<N> mask(args.mask, column);
 #pragma unroll 4
         for (uint32_t i = first; i < end; i++) {

@@ -21,7 +21,7 @@ template <typename T, int N> __device__ void keep_weight(T *kept, const T *weigh
     for (uint32_t column = threadIdx.x * N; column < columns; column += THREADS * N) {
         float w[N];
         load(w, weight + column);
-        store(kept + column, w);
+        store_shared(kept + column, w);
     }
     __syncthreads();
 }
@@ -108,9 +108,9 @@ template <typename T, int N> __device__ void backward_row(
         load(b, z + column);
         load(d, dout + column);
         load(w, weight + column);
-        store(kept_y + column, a);
-        store(kept_z + column, b);
-        store(kept_dout + column, d);
+        store_shared(kept_y + column, a);
+        store_shared(kept_z + column, b);
+        store_shared(kept_dout + column, d);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const float t = a[j] * silu(b[j]);

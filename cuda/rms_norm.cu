@@ -27,7 +27,7 @@ template <typename T, int N> __device__ void forward_rows(const RmsNormForward &
     for_columns<N>(args.width, [&](uint32_t column) {
         float w[N];
         load(w, static_cast<const T *>(args.weight) + column);
-        store(weight + column, w);
+        store_shared(weight + column, w);
     });
     for (uint32_t row = first; row < end; row++) {
         const T *x = row_of<const T>(args.x, row, args.width);
@@ -36,7 +36,7 @@ template <typename T, int N> __device__ void forward_rows(const RmsNormForward &
         for_columns<N>(args.width, [&](uint32_t column) {
             float a[N];
             load(a, x + column);
-            store(kept + column, a);
+            store_shared(kept + column, a);
 #pragma unroll
             for (int j = 0; j < N; j++) sums[0] += a[j] * a[j];
         });
@@ -80,7 +80,7 @@ template <typename T, int N> __device__ void backward_rows(const RmsNormBackward
     for_columns<N>(args.width, [&](uint32_t column) {
         float w[N];
         load(w, static_cast<const T *>(args.weight) + column);
-        store(weight + column, w);
+        store_shared(weight + column, w);
         dweight.store(column, zeros);
     });
     for (uint32_t row = first; row < end; row++) {
@@ -94,8 +94,8 @@ template <typename T, int N> __device__ void backward_rows(const RmsNormBackward
             load(a, x + column);
             load(d, dy + column);
             load(w, weight + column);
-            store(kept_x + column, a);
-            store(kept_dy + column, d);
+            store_shared(kept_x + column, a);
+            store_shared(kept_dy + column, d);
 #pragma unroll
             for (int j = 0; j < N; j++) {
                 sums[0] += d[j] * w[j] * a[j];
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 rms_norm_forward_bf16(const __grid_constant__ RmsNormForward args) { forward<bf16>(args); }
 
 // launch: grid rows/rows_per_block, block 256, shared width*dtype*3+width*4
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 rms_norm_backward_f32(const __grid_constant__ RmsNormBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 rms_norm_backward_bf16(const __grid_constant__ RmsNormBackward args) { backward<bf16>(args); }

@@ -64,18 +64,27 @@ __device__ inline uint32_t interval_of(const Mask &mask, uint32_t i) {
 template <int N> class MaskColumns {
   public:
     __device__ MaskColumns(const Mask &mask, uint32_t column) {
+        if (mask.candidates == 0) return;
+        const uint32_t period = mask.ends[mask.candidates - 1];
+        uint32_t c = 0;
 #pragma unroll
-        for (int j = 0; j < N; j++) interval_[j] = mask.candidates ? interval_of(mask, column + j) : 0;
+        for (int j = 0; j < N; j++) {
+            const uint32_t rank = (column + j) % period;
+            if (rank == 0) c = 0;
+            while (mask.ends[c] <= rank) c++;
+            interval_[j] = c;
+        }
     }
 
     __device__ void values(float (&m)[N], const Mask &mask, uint32_t row) const {
         const float *keep = mask.candidates ? keep_of(mask, row) : nullptr;
+        m[0] = keep ? keep[interval_[0]] : 1.0f;
 #pragma unroll
-        for (int j = 0; j < N; j++) m[j] = keep ? keep[interval_[j]] : 1.0f;
+        for (int j = 1; j < N; j++) m[j] = interval_[j] == interval_[j - 1] ? m[j - 1] : keep[interval_[j]];
     }
 
   private:
-    uint32_t interval_[N];
+    uint32_t interval_[N] = {};
 };
 
 /// Columns of interval c among `width`.

@@ -61,10 +61,10 @@ template <bool ALONG_K, bool SWIZZLED> class Fetch {
 
     /// Rows that do not start on 16 bytes pass through registers, element by element.
     static __device__ void copy(bf16 *to, const bf16 *from, uint32_t valid) {
-        Vector<bf16, CHUNK> v;
+        float x[CHUNK];
 #pragma unroll
-        for (uint32_t j = 0; j < CHUNK; j++) v.lane[j] = j < valid ? from[j] : narrow<bf16>(0.0f);
-        *reinterpret_cast<Vector<bf16, CHUNK> *>(to) = v;
+        for (uint32_t j = 0; j < CHUNK; j++) x[j] = j < valid ? widen(from[j]) : 0.0f;
+        store_shared(to, x);
     }
 
     const bf16 *from_;

@@ -34,8 +34,8 @@ class WarpTile {
             __syncwarp();
 #pragma unroll
             for (uint32_t j = 0; j < COLUMNS; j++) {
-                store(mine + g * PITCH + j * 8 + t * 2, {sum_[i][j][0], sum_[i][j][1]});
-                store(mine + (g + 8) * PITCH + j * 8 + t * 2, {sum_[i][j][2], sum_[i][j][3]});
+                store_n<Space::SHARED, 2>(mine + g * PITCH + j * 8 + t * 2, &sum_[i][j][0]);
+                store_n<Space::SHARED, 2>(mine + (g + 8) * PITCH + j * 8 + t * 2, &sum_[i][j][2]);
             }
             __syncwarp();
 #pragma unroll 1 // sixteen copies of the epilogue would gain nothing
