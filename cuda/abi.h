@@ -1,8 +1,9 @@
-/* The kernels' arguments: one struct per kernel, passed by value. Rust sees them through ptx/abi.rs, which bindgen writes.
+/* The kernels' arguments: one struct per kernel, passed by value. Rust sees them through ptx/abi.rs, which bindgen
+ * writes.
  *
- * Dimension letters are those of cuda/README.md. `void*` is the kernel's dtype (f32 or bf16), anything else is what it says.
- * Members are ordered so that no struct has padding: pointers, masks, 64-bit numbers, then 32-bit ones. A null pointer
- * stands for an absent optional input.
+ * Dimension letters are those of cuda/README.md. `void*` is the kernel's dtype (f32 or bf16), anything else is what it
+ * says. Members are ordered so that no struct has padding: pointers, masks, 64-bit numbers, then 32-bit ones. A null
+ * pointer stands for an absent optional input.
  */
 #ifndef AUTOCOMPRESS_ABI_H
 #define AUTOCOMPRESS_ABI_H
@@ -12,14 +13,15 @@
 #include <stdint.h>
 
 /* Pins a struct's layout; ptx/abi.rs asserts the same of every member. */
-#define ABI_LAYOUT(type, bytes, last, offset) \
-    static_assert(sizeof(type) == bytes, "size of " #type); \
+#define ABI_LAYOUT(type, bytes, last, offset)                                                                          \
+    static_assert(sizeof(type) == bytes, "size of " #type);                                                            \
     static_assert(offsetof(type, last) == offset, "offset of " #type "." #last)
 
 // ---- shared parts ----
 
 /// A mask over the sorted components of one axis (src/autograd/mask.rs). Component i of row r has the value
-/// keep[draw of r, c] of the first c with ends[c] > i mod ends[C−1]. C is at most 32, so that a lane can look after each.
+/// keep[draw of r, c] of the first c with ends[c] > i mod ends[C−1]. C is at most 32, so that a lane can look after
+/// each.
 typedef struct {
     const uint32_t *ends; ///< [C], rising; the last is the period after which the mask repeats
     const float *keep;    ///< [draws, C]
@@ -32,12 +34,12 @@ ABI_LAYOUT(Mask, 32, candidates, 28);
 /// What changes from step to step. It lives on the device, so that one captured graph serves every step.
 typedef struct {
     uint64_t seed;
-    uint64_t step;       ///< from 0
-    uint64_t update;     ///< optimiser updates including this one, from 1
+    uint64_t step;   ///< from 0
+    uint64_t update; ///< optimiser updates including this one, from 1
     float learning_rate;
-    float kappa;         ///< scale of the router's logits against the noise
-    float tau;           ///< temperature of the draws
-    float max_norm;      ///< gradients are scaled down to this norm; infinity: never
+    float kappa;    ///< scale of the router's logits against the noise
+    float tau;      ///< temperature of the draws
+    float max_norm; ///< gradients are scaled down to this norm; infinity: never
 } StepState;
 ABI_LAYOUT(StepState, 40, max_norm, 36);
 
@@ -49,7 +51,7 @@ typedef struct {
     float *out;            ///< [width]
     uint32_t rows;         ///< P
     uint32_t width;
-    uint32_t accumulate;   ///< 1: out +=
+    uint32_t accumulate; ///< 1: out +=
     uint32_t unused;
 } ColumnSum;
 ABI_LAYOUT(ColumnSum, 32, unused, 28);
@@ -61,10 +63,10 @@ typedef struct {
     float *partials;       ///< [⌈R / 1024⌉, draws, C]
     float *out;            ///< [draws, C]
     uint32_t length;
-    uint32_t rows;         ///< R
+    uint32_t rows; ///< R
     uint32_t draws;
-    uint32_t candidates;   ///< C
-    uint32_t accumulate;   ///< 1: out +=
+    uint32_t candidates; ///< C
+    uint32_t accumulate; ///< 1: out +=
     uint32_t unused;
 } MaskGrad;
 ABI_LAYOUT(MaskGrad, 56, unused, 52);
@@ -73,23 +75,23 @@ ABI_LAYOUT(MaskGrad, 56, unused, 52);
 
 /// out = h + m·g·x
 typedef struct {
-    const void *h; ///< [R, d]
-    const void *x; ///< [R, d]
-    void *out;     ///< [R, d]; may be h
-    Mask hidden;   ///< m, over d
-    Mask gate;     ///< g, one interval
-    uint32_t rows; ///< R
+    const void *h;  ///< [R, d]
+    const void *x;  ///< [R, d]
+    void *out;      ///< [R, d]; may be h
+    Mask hidden;    ///< m, over d
+    Mask gate;      ///< g, one interval
+    uint32_t rows;  ///< R
     uint32_t width; ///< d
 } ResidualAddForward;
 ABI_LAYOUT(ResidualAddForward, 96, width, 92);
 
 /// dx = m·g·dout; the gradient of h is dout itself
 typedef struct {
-    const void *x;     ///< [R, d]
-    const void *dout;  ///< [R, d]
-    void *dx;          ///< [R, d]; may be dout
+    const void *x;      ///< [R, d]
+    const void *dout;   ///< [R, d]
+    void *dx;           ///< [R, d]; may be dout
     float *hidden_sums; ///< [R, C]: ⟨dout, g·x⟩ per interval of `hidden`; null without it
-    float *gate_sums;  ///< [R]: ⟨dout, m·x⟩; null without a gate
+    float *gate_sums;   ///< [R]: ⟨dout, m·x⟩; null without a gate
     Mask hidden;
     Mask gate;
     uint32_t rows;
@@ -131,7 +133,7 @@ typedef struct {
     float *scales;      ///< [R]: s, for the backward kernel
     Mask mask;          ///< over d; enters through n alone, x is masked already
     uint32_t rows;
-    uint32_t width;     ///< d
+    uint32_t width; ///< d
     uint32_t rows_per_block;
     float eps;
 } RmsNormForward;
@@ -162,7 +164,7 @@ typedef struct {
     void *y;             ///< [R, d]
     Mask mask;           ///< over d
     uint32_t rows;
-    uint32_t width;      ///< d
+    uint32_t width; ///< d
 } EmbeddingForward;
 ABI_LAYOUT(EmbeddingForward, 64, width, 60);
 
@@ -195,7 +197,7 @@ typedef struct {
     const uint32_t *order; ///< [R], rows sorted by id
     uint32_t *offsets;     ///< [V + 1]
     uint32_t rows;
-    uint32_t vocab;        ///< V
+    uint32_t vocab; ///< V
 } EmbeddingOffsets;
 ABI_LAYOUT(EmbeddingOffsets, 32, vocab, 28);
 
@@ -206,16 +208,17 @@ typedef struct {
     const void *dy;          ///< [R, d]
     float *dtable;           ///< [V, d]
     Mask mask;
-    uint32_t vocab;          ///< V
+    uint32_t vocab; ///< V
     uint32_t width;
-    uint32_t accumulate;     ///< 1: dtable +=
+    uint32_t accumulate; ///< 1: dtable +=
     uint32_t unused;
 } EmbeddingBackward;
 ABI_LAYOUT(EmbeddingBackward, 80, unused, 76);
 
 // ---- gated_group_norm ----
 
-/// out = t·s·weight with t = y·silu(z), s = 1 / √(Σt²/n + eps) per group, n = columns or head_dim·Σ m over the group's heads
+/// out = t·s·weight with t = y·silu(z), s = 1 / √(Σt²/n + eps) per group, n = columns or head_dim·Σ m over the group's
+/// heads
 typedef struct {
     const void *y;      ///< [R, W], W = groups·columns
     const void *z;      ///< [R, W]
@@ -223,9 +226,9 @@ typedef struct {
     void *out;          ///< [R, W]
     Mask mask;          ///< over the W / head_dim heads
     uint32_t rows;
-    uint32_t groups;    ///< G
-    uint32_t columns;   ///< of a group
-    uint32_t head_dim;  ///< P, a divisor of columns; read with a mask alone
+    uint32_t groups;   ///< G
+    uint32_t columns;  ///< of a group
+    uint32_t head_dim; ///< P, a divisor of columns; read with a mask alone
     uint32_t rows_per_block;
     float eps;
 } GatedGroupNormForward;
@@ -254,8 +257,8 @@ ABI_LAYOUT(GatedGroupNormBackward, 120, eps, 116);
 
 /// partials[block] = Σ g² of 16384 elements
 typedef struct {
-    const void *grad;  ///< [elements]
-    double *partials;  ///< [⌈elements / 16384⌉]: a tensor's stretch of what adamw_norm adds
+    const void *grad; ///< [elements]
+    double *partials; ///< [⌈elements / 16384⌉]: a tensor's stretch of what adamw_norm adds
     uint64_t elements;
 } AdamWSquares;
 ABI_LAYOUT(AdamWSquares, 24, elements, 16);
@@ -277,7 +280,7 @@ typedef struct {
     float *second;     ///< [elements]
     void *weight;      ///< [elements] bf16, the copy that the model computes with; null: none
     uint64_t elements;
-    float rate;        ///< times the state's learning rate
+    float rate;         ///< times the state's learning rate
     float weight_decay; ///< 0 for parameters that do not decay
     float beta1;
     float beta2;
@@ -293,7 +296,7 @@ typedef struct {
     float *noise;           ///< [draws, C]
     uint32_t gate;          ///< which gate's numbers
     uint32_t draws;
-    uint32_t candidates;    ///< C; draws·C < 2³²
+    uint32_t candidates; ///< C; draws·C < 2³²
     uint32_t unused;
 } GumbelNoise;
 ABI_LAYOUT(GumbelNoise, 32, unused, 28);
@@ -316,7 +319,7 @@ typedef struct {
     float *dlogits;         ///< [C]
     uint32_t draws;
     uint32_t candidates;
-    uint32_t accumulate;    ///< 1: dlogits +=
+    uint32_t accumulate; ///< 1: dlogits +=
     uint32_t unused;
 } GumbelBackward;
 ABI_LAYOUT(GumbelBackward, 48, unused, 44);
@@ -334,15 +337,16 @@ ABI_LAYOUT(MaskKeep, 24, candidates, 20);
 
 // ---- linear ----
 
-/// C = A·B or C += A·B. The layout is in the kernel's name: nt A [M, K], B [N, K]; nn A [M, K], B [K, N]; tn A [K, M], B [K, N].
+/// C = A·B or C += A·B. The layout is in the kernel's name: nt A [M, K], B [N, K]; nn A [M, K], B [K, N]; tn A [K, M],
+/// B [K, N].
 typedef struct {
     const void *a;
     const void *b;
-    void *c;             ///< [M, N]; f32 in tn kernels
+    void *c; ///< [M, N]; f32 in tn kernels
     uint32_t m;
     uint32_t n;
     uint32_t k;
-    uint32_t lda;        ///< elements from row to row
+    uint32_t lda; ///< elements from row to row
     uint32_t ldb;
     uint32_t ldc;
     uint32_t accumulate; ///< 1: C +=
@@ -370,7 +374,8 @@ ABI_LAYOUT(LinearResidual, 136, gate, 104);
 
 // ---- causal_conv1d ----
 
-/// What the convolution's kernels share. Row t of a segment sees rows t − K + 1 … t of it, and before its start `initial`.
+/// What the convolution's kernels share. Row t of a segment sees rows t − K + 1 … t of it, and before its start
+/// `initial`.
 typedef struct {
     const void *x;           ///< [R, C]
     const void *weight;      ///< [C, K]
@@ -394,9 +399,10 @@ ABI_LAYOUT(ConvForward, 72, y, 64);
 
 typedef struct {
     Conv conv;
-    const void *dy;  ///< [R, C]
-    void *dx;        ///< [R, C]; not dy
-    float *partials; ///< [⌈R / stretch⌉, C·K + C], for column_sum: the gradients of the weight [C, K], then of the bias [C]
+    const void *dy; ///< [R, C]
+    void *dx;       ///< [R, C]; not dy
+    float *partials; ///< [⌈R / stretch⌉, C·K + C], for column_sum: the gradients of the weight [C, K], then of the bias
+                     ///< [C]
 } ConvBackward;
 ABI_LAYOUT(ConvBackward, 88, partials, 80);
 
@@ -453,7 +459,8 @@ ABI_LAYOUT(MoeRouteBackward, 104, row_sums, 96);
 typedef struct {
     const uint32_t *chosen; ///< [R·K], the expert of each pair; E or above: dropped
     uint32_t *counts;       ///< [E + 1, ⌈R·K / 2048⌉], scratch
-    uint32_t *offsets;      ///< [E + 2]: expert e's rows are offsets[e] .. offsets[e + 1]; rows from offsets[E] on are dropped pairs'
+    uint32_t *offsets;      ///< [E + 2]: expert e's rows are offsets[e] .. offsets[e + 1]; rows from offsets[E] on are
+                            ///< dropped pairs'
     uint32_t *pair_of;      ///< [R·K]: the pair of each row
     uint32_t *row_of;       ///< [R·K]: the row of each pair
     const uint32_t *draw;   ///< as in Mask, over tokens; not null where draw_of is not
@@ -473,7 +480,7 @@ typedef struct {
     void *y;                 ///< [R·K, L]
     uint32_t pairs;
     uint32_t top_k;
-    uint32_t width;          ///< L
+    uint32_t width; ///< L
     uint32_t unused;
 } MoePermuteForward;
 ABI_LAYOUT(MoePermuteForward, 48, unused, 44);
@@ -534,7 +541,7 @@ typedef struct {
     uint32_t m;
     uint32_t n;
     uint32_t experts;
-    uint32_t accumulate;     ///< 1: dW +=
+    uint32_t accumulate; ///< 1: dW +=
 } GroupedWeights;
 ABI_LAYOUT(GroupedWeights, 48, accumulate, 44);
 

@@ -1,12 +1,12 @@
-// AdamW (Loshchilov & Hutter, arXiv 1711.05101): f32 masters, decoupled weight decay, global-norm clipping. Learning rate, update
-// and largest norm are read on the device. Bound by memory: a parameter's master and moments pass once.
+// AdamW (Loshchilov & Hutter, arXiv 1711.05101): f32 masters, decoupled weight decay, global-norm clipping. Learning
+// rate, update and largest norm are read on the device. Bound by memory: a parameter's master and moments pass once.
 
+#include "device/kernel.cuh"
 #include "device/reduce.cuh"
 #include "device/vector.cuh"
-#include "abi.h"
 
 constexpr uint32_t THREADS = 256;
-constexpr int N = 4;                       // 16 bytes of f32
+constexpr int N = 4;                        // 16 bytes of f32
 constexpr uint32_t TILE = THREADS * N * 16; // elements whose squares a block adds
 
 /// 1 − betaᵗ, without the cancellation that betaᵗ close to 1 would bring.
@@ -67,7 +67,8 @@ template <typename T> __device__ void squares(const AdamWSquares &args) {
         const uint64_t at = first + step + threadIdx.x * N;
         float g[N] = {};
         if (wide && at + N <= args.elements) load(g, grad + at);
-        else for (int j = 0; j < N; j++) g[j] = at + j < args.elements ? widen(grad[at + j]) : 0.0f;
+        else
+            for (int j = 0; j < N; j++) g[j] = at + j < args.elements ? widen(grad[at + j]) : 0.0f;
 #pragma unroll
         for (int j = 0; j < N; j++) sum += g[j] * g[j];
     }
@@ -77,14 +78,12 @@ template <typename T> __device__ void squares(const AdamWSquares &args) {
 }
 
 // launch: grid elements/16384, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-adamw_squares_f32(const __grid_constant__ AdamWSquares args) { squares<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-adamw_squares_bf16(const __grid_constant__ AdamWSquares args) { squares<bf16>(args); }
+KERNEL(THREADS) adamw_squares_f32(const __grid_constant__ AdamWSquares args) { squares<float>(args); }
+KERNEL(THREADS) adamw_squares_bf16(const __grid_constant__ AdamWSquares args) { squares<bf16>(args); }
 
 /// √ of the sum of all tensors' partial sums. One block.
 // launch: grid 1, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS) adamw_norm_f64(const __grid_constant__ AdamWNorm args) {
+KERNEL(THREADS) adamw_norm_f64(const __grid_constant__ AdamWNorm args) {
     double sums[1] = {0.0};
     for (uint64_t i = threadIdx.x; i < args.count; i += THREADS) sums[0] += args.partials[i];
     block_sum<THREADS>(sums);
@@ -92,7 +91,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) adamw_norm_f64(const __gri
 }
 
 // launch: grid elements/1024, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-adamw_update_f32(const __grid_constant__ AdamWUpdate args) { update<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-adamw_update_bf16(const __grid_constant__ AdamWUpdate args) { update<bf16>(args); }
+KERNEL(THREADS) adamw_update_f32(const __grid_constant__ AdamWUpdate args) { update<float>(args); }
+KERNEL(THREADS) adamw_update_bf16(const __grid_constant__ AdamWUpdate args) { update<bf16>(args); }

@@ -1,12 +1,13 @@
 // silu(causal depthwise convolution + bias), the short convolution of a Mamba layer, over rows of packed sequences.
 //
-// A lane owns N neighbouring channels and walks `stretch` rows, the last inputs in registers: a row passes through memory once,
-// but for the three rows in front of (and in the gradient, behind) each stretch. Segments begin and end anywhere inside.
+// A lane owns N neighbouring channels and walks `stretch` rows, the last inputs in registers: a row passes through
+// memory once, but for the three rows in front of (and in the gradient, behind) each stretch. Segments begin and end
+// anywhere inside.
 
 #include "device/elementary.cuh"
+#include "device/kernel.cuh"
 #include "device/reduce.cuh"
 #include "device/vector.cuh"
-#include "abi.h"
 
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t WARPS = THREADS / WARP;
@@ -92,7 +93,8 @@ template <typename T, int N> class Window {
             for (int j = 0; j < N; j++) input_[k][j] = 0.0f;
             if (t >= 0) load(input_[k], row_of<const T>(conv_.x, row + k - PAST, conv_.channels) + channel_);
             else if (conv_.initial && kept + t >= 0)
-                load(input_[k], row_of<const T>(conv_.initial, segment_ * kept + uint32_t(kept + t), conv_.channels) + channel_);
+                load(input_[k],
+                    row_of<const T>(conv_.initial, segment_ * kept + uint32_t(kept + t), conv_.channels) + channel_);
         }
     }
 
@@ -126,13 +128,14 @@ template <typename T, int N> __device__ void forward_stretch(const ConvForward &
 }
 
 template <typename T> __device__ void forward(const ConvForward &args) {
-    if (args.conv.channels % CHANNELS == 0 && wide_rows<T>(0, args.conv.x, args.conv.initial, args.conv.weight, args.conv.bias, args.y))
+    if (args.conv.channels % CHANNELS == 0 &&
+        wide_rows<T>(0, args.conv.x, args.conv.initial, args.conv.weight, args.conv.bias, args.y))
         return forward_stretch<T, CHANNELS>(args, 0);
     for (uint32_t part = 0; part < CHANNELS; part++) forward_stretch<T, 1>(args, part);
 }
 
-/// The gradients of one stretch. Row r's pre-activation gradient reaches the inputs of rows r − 3 … r, so the sums of four rows
-/// are open at a time, and up to three rows behind the stretch still add to its own.
+/// The gradients of one stretch. Row r's pre-activation gradient reaches the inputs of rows r − 3 … r, so the sums of
+/// four rows are open at a time, and up to three rows behind the stretch still add to its own.
 template <typename T, int N> class Gradients {
   public:
     __device__ Gradients(const ConvBackward &args, uint32_t channel, uint32_t first, uint32_t end)
@@ -205,7 +208,8 @@ template <typename T, int N> class Gradients {
 
     /// Rows before the segment are what was carried into it, which has no gradient.
     __device__ void write(uint32_t row, uint32_t begin, const float (&dx)[N]) const {
-        if (row >= max(first_, begin) && row < end_) store(row_of<T>(args_.dx, row, args_.conv.channels) + channel_, dx);
+        if (row >= max(first_, begin) && row < end_)
+            store(row_of<T>(args_.dx, row, args_.conv.channels) + channel_, dx);
     }
 
     __device__ void shift() {
@@ -233,7 +237,8 @@ template <typename T, int N> __device__ void backward_stretch(const ConvBackward
 }
 
 template <typename T> __device__ void backward(const ConvBackward &args) {
-    if (args.conv.channels % CHANNELS == 0 && wide_rows<T>(0, args.conv.x, args.conv.initial, args.conv.weight, args.conv.bias, args.dy, args.dx, args.partials))
+    if (args.conv.channels % CHANNELS == 0 && wide_rows<T>(0, args.conv.x, args.conv.initial, args.conv.weight,
+                                                  args.conv.bias, args.dy, args.dx, args.partials))
         return backward_stretch<T, CHANNELS>(args, 0);
     for (uint32_t part = 0; part < CHANNELS; part++) backward_stretch<T, 1>(args, part);
 }
@@ -252,19 +257,13 @@ template <typename T> __device__ void state(const ConvState &args) {
 }
 
 // launch: grid conv.rows/conv.stretch/8 conv.channels/128, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-causal_conv1d_forward_f32(const __grid_constant__ ConvForward args) { forward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-causal_conv1d_forward_bf16(const __grid_constant__ ConvForward args) { forward<bf16>(args); }
+KERNEL(THREADS) causal_conv1d_forward_f32(const __grid_constant__ ConvForward args) { forward<float>(args); }
+KERNEL(THREADS) causal_conv1d_forward_bf16(const __grid_constant__ ConvForward args) { forward<bf16>(args); }
 
 // launch: grid conv.rows/conv.stretch/8 conv.channels/128, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-causal_conv1d_backward_f32(const __grid_constant__ ConvBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-causal_conv1d_backward_bf16(const __grid_constant__ ConvBackward args) { backward<bf16>(args); }
+KERNEL(THREADS) causal_conv1d_backward_f32(const __grid_constant__ ConvBackward args) { backward<float>(args); }
+KERNEL(THREADS) causal_conv1d_backward_bf16(const __grid_constant__ ConvBackward args) { backward<bf16>(args); }
 
 // launch: grid segments*kernel*channels/256, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-causal_conv1d_state_f32(const __grid_constant__ ConvState args) { state<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-causal_conv1d_state_bf16(const __grid_constant__ ConvState args) { state<bf16>(args); }
+KERNEL(THREADS) causal_conv1d_state_f32(const __grid_constant__ ConvState args) { state<float>(args); }
+KERNEL(THREADS) causal_conv1d_state_bf16(const __grid_constant__ ConvState args) { state<bf16>(args); }

@@ -1,9 +1,11 @@
 // Token embedding: rows of a table, times the mask of the hidden size (axis d).
 //
-// The table's gradient adds the rows of one id in their order, without atomics: ids are sorted first (two digits of nine bits,
-// `sort_*` once per digit), `offsets` finds each id's stretch, and a block of `backward` owns one row of the table.
+// The table's gradient adds the rows of one id in their order, without atomics: ids are sorted first (two digits of
+// nine bits, `sort_*` once per digit), `offsets` finds each id's stretch, and a block of `backward` owns one row of the
+// table.
 
 #include "device/counting_sort.cuh"
+#include "device/kernel.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
@@ -86,39 +88,32 @@ template <typename T, int N> __device__ void table_row(const EmbeddingBackward &
 
 template <typename T> __device__ void backward(const EmbeddingBackward &args) {
     // 16 bytes of the gradient and as many elements of dy.
-    if (wide_rows<float>(args.width, args.dtable) && wide_rows<T>(args.width, args.dy)) table_row<T, 4>(args, blockIdx.x);
+    if (wide_rows<float>(args.width, args.dtable) && wide_rows<T>(args.width, args.dy))
+        table_row<T, 4>(args, blockIdx.x);
     else table_row<T, 1>(args, blockIdx.x);
 }
 
 // launch: grid rows/8, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-embedding_forward_f32(const __grid_constant__ EmbeddingForward args) { forward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-embedding_forward_bf16(const __grid_constant__ EmbeddingForward args) { forward<bf16>(args); }
+KERNEL(THREADS) embedding_forward_f32(const __grid_constant__ EmbeddingForward args) { forward<float>(args); }
+KERNEL(THREADS) embedding_forward_bf16(const __grid_constant__ EmbeddingForward args) { forward<bf16>(args); }
 
 // launch: grid rows/8, block 256, shared mask.candidates*1024
-extern "C" __global__ void __launch_bounds__(THREADS, 5)
-embedding_mask_grad_f32(const __grid_constant__ EmbeddingMaskGrad args) { mask_grad<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 5)
-embedding_mask_grad_bf16(const __grid_constant__ EmbeddingMaskGrad args) { mask_grad<bf16>(args); }
+KERNEL(THREADS, 5) embedding_mask_grad_f32(const __grid_constant__ EmbeddingMaskGrad args) { mask_grad<float>(args); }
+KERNEL(THREADS, 5) embedding_mask_grad_bf16(const __grid_constant__ EmbeddingMaskGrad args) { mask_grad<bf16>(args); }
 
 // launch: grid rows/2048, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(SORT_THREADS)
-embedding_sort_count_u32(const __grid_constant__ EmbeddingSort args) {
-    sort_count<DIGIT>(args.rows, DIGIT, args.counts, [&](uint32_t i) {
-        return (args.ids[args.order_in ? args.order_in[i] : i] >> args.shift) % DIGIT;
-    });
+KERNEL(SORT_THREADS) embedding_sort_count_u32(const __grid_constant__ EmbeddingSort args) {
+    sort_count<DIGIT>(args.rows, DIGIT, args.counts,
+        [&](uint32_t i) { return (args.ids[args.order_in ? args.order_in[i] : i] >> args.shift) % DIGIT; });
 }
 
 // launch: grid 1, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(SORT_THREADS)
-embedding_sort_scan_u32(const __grid_constant__ EmbeddingSort args) {
+KERNEL(SORT_THREADS) embedding_sort_scan_u32(const __grid_constant__ EmbeddingSort args) {
     sort_scan(DIGIT, (args.rows + SORT_TILE - 1) / SORT_TILE, args.counts, nullptr);
 }
 
 // launch: grid rows/2048, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(SORT_THREADS)
-embedding_sort_place_u32(const __grid_constant__ EmbeddingSort args) {
+KERNEL(SORT_THREADS) embedding_sort_place_u32(const __grid_constant__ EmbeddingSort args) {
     const auto row = [&](uint32_t i) { return args.order_in ? args.order_in[i] : i; };
     sort_place<DIGIT>(
         args.rows, DIGIT, args.counts, [&](uint32_t i) { return (args.ids[row(i)] >> args.shift) % DIGIT; },
@@ -126,8 +121,7 @@ embedding_sort_place_u32(const __grid_constant__ EmbeddingSort args) {
 }
 
 // launch: grid vocab/256+1, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-embedding_offsets_u32(const __grid_constant__ EmbeddingOffsets args) {
+KERNEL(THREADS) embedding_offsets_u32(const __grid_constant__ EmbeddingOffsets args) {
     const uint32_t id = blockIdx.x * THREADS + threadIdx.x;
     if (id > args.vocab) return;
     uint32_t low = 0, high = args.rows; // the first of the sorted rows whose id is not below this one
@@ -140,7 +134,5 @@ embedding_offsets_u32(const __grid_constant__ EmbeddingOffsets args) {
 }
 
 // launch: grid vocab, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS, 5)
-embedding_backward_f32(const __grid_constant__ EmbeddingBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 5)
-embedding_backward_bf16(const __grid_constant__ EmbeddingBackward args) { backward<bf16>(args); }
+KERNEL(THREADS, 5) embedding_backward_f32(const __grid_constant__ EmbeddingBackward args) { backward<float>(args); }
+KERNEL(THREADS, 5) embedding_backward_bf16(const __grid_constant__ EmbeddingBackward args) { backward<bf16>(args); }

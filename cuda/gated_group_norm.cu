@@ -1,10 +1,11 @@
 // The gated norm of a Mamba layer: t = y·silu(z), root-mean-square normalised within each group of heads.
 //
-// A block takes one group of `rows_per_block` rows, a warp one row of it at a time, so sums need no barrier. Rows pass through
-// global memory once; shared memory keeps them between the sum and its use. Each warp sums the weight's gradient over its own
-// rows, and the warps' sums meet in order at the end.
+// A block takes one group of `rows_per_block` rows, a warp one row of it at a time, so sums need no barrier. Rows pass
+// through global memory once; shared memory keeps them between the sum and its use. Each warp sums the weight's
+// gradient over its own rows, and the warps' sums meet in order at the end.
 
 #include "device/elementary.cuh"
+#include "device/kernel.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
@@ -26,7 +27,8 @@ template <typename T, int N> __device__ void keep_weight(T *kept, const T *weigh
     __syncthreads();
 }
 
-/// The group's columns that lie in interval c = lane, which is the same for all rows; without a mask, lane 0 has them all.
+/// The group's columns that lie in interval c = lane, which is the same for all rows; without a mask, lane 0 has them
+/// all.
 __device__ inline float interval_columns(const Mask &mask, uint32_t group, uint32_t columns, uint32_t head_dim) {
     if (mask.candidates == 0) return lane() == 0 ? float(columns) : 0.0f;
     const uint32_t heads = columns / head_dim;
@@ -41,17 +43,20 @@ __device__ inline float count(const Mask &mask, uint32_t row, float columns) {
     return warp_sum(columns);
 }
 
-/// Writes what a row's group adds to the gradient of each interval's kept probability: every column of it moves n by one.
-__device__ inline void store_row_sums(const GatedGroupNormBackward &args, uint32_t row, uint32_t group, float columns, float dn) {
+/// Writes what a row's group adds to the gradient of each interval's kept probability: every column of it moves n by
+/// one.
+__device__ inline void
+store_row_sums(const GatedGroupNormBackward &args, uint32_t row, uint32_t group, float columns, float dn) {
     if (!args.row_sums || lane() >= args.mask.candidates) return;
     args.row_sums[(uint64_t(row) * args.groups + group) * args.mask.candidates + lane()] = dn * columns;
 }
 
-template <typename T, int N> __device__ void forward_rows(const GatedGroupNormForward &args, uint32_t first, uint32_t end) {
+template <typename T, int N>
+__device__ void forward_rows(const GatedGroupNormForward &args, uint32_t first, uint32_t end) {
     const uint32_t group = blockIdx.y, width = args.groups * args.columns;
-    float *of_warps = dynamic_shared<float>(); // [warp, columns]
+    float *of_warps = dynamic_shared<float>();                          // [warp, columns]
     T *weight = reinterpret_cast<T *>(of_warps + WARPS * args.columns); // [columns]
-    PlanarRow<N> kept(of_warps + warp() * args.columns, args.columns); // t of the present row
+    PlanarRow<N> kept(of_warps + warp() * args.columns, args.columns);  // t of the present row
     keep_weight<T, N>(weight, static_cast<const T *>(args.weight) + group * args.columns, args.columns);
     const float columns = interval_columns(args.mask, group, args.columns, args.head_dim);
     for (uint32_t row = first + warp(); row < end; row += WARPS) {
@@ -91,7 +96,8 @@ template <typename T> __device__ void forward(const GatedGroupNormForward &args)
     else forward_rows<T, 1>(args, first, end);
 }
 
-template <typename T, int N> __device__ void backward_row(
+template <typename T, int N>
+__device__ void backward_row(
     const GatedGroupNormBackward &args, uint32_t row, float columns, const T *weight, T *kept, PlanarRow<N> &dweight) {
     const uint32_t group = blockIdx.y, width = args.groups * args.columns, start = group * args.columns;
     const T *y = row_of<const T>(args.y, row, width) + start;
@@ -154,8 +160,9 @@ template <typename T, int N> __device__ void backward_row(
     store_row_sums(args, row, group, columns, 0.5f * cubed * squares / (n * n)); // ∂scale/∂n = ½·scale³·Σt²/n²
 }
 
-template <typename T, int N> __device__ void backward_rows(const GatedGroupNormBackward &args, uint32_t first, uint32_t end) {
-    float *sums = dynamic_shared<float>();                // [warp, columns]
+template <typename T, int N>
+__device__ void backward_rows(const GatedGroupNormBackward &args, uint32_t first, uint32_t end) {
+    float *sums = dynamic_shared<float>();                          // [warp, columns]
     T *weight = reinterpret_cast<T *>(sums + WARPS * args.columns); // [columns]
     T *kept = weight + args.columns;                                // [warp, 3, columns]
     keep_weight<T, N>(weight, static_cast<const T *>(args.weight) + blockIdx.y * args.columns, args.columns);
@@ -166,7 +173,8 @@ template <typename T, int N> __device__ void backward_rows(const GatedGroupNormB
     for (uint32_t row = first + warp(); row < end; row += WARPS)
         backward_row<T, N>(args, row, columns, weight, kept + warp() * 3 * args.columns, dweight);
     __syncthreads();
-    float *partials = row_of<float>(args.weight_partials, blockIdx.x, args.groups * args.columns) + blockIdx.y * args.columns;
+    float *partials =
+        row_of<float>(args.weight_partials, blockIdx.x, args.groups * args.columns) + blockIdx.y * args.columns;
     for (uint32_t column = threadIdx.x * N; column < args.columns; column += THREADS * N) {
         float total[N] = {};
         for (uint32_t w = 0; w < WARPS; w++) {
@@ -188,13 +196,17 @@ template <typename T> __device__ void backward(const GatedGroupNormBackward &arg
 }
 
 // launch: grid rows/rows_per_block groups, block 256, shared columns*32+columns*dtype
-extern "C" __global__ void __launch_bounds__(THREADS)
-gated_group_norm_forward_f32(const __grid_constant__ GatedGroupNormForward args) { forward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-gated_group_norm_forward_bf16(const __grid_constant__ GatedGroupNormForward args) { forward<bf16>(args); }
+KERNEL(THREADS) gated_group_norm_forward_f32(const __grid_constant__ GatedGroupNormForward args) {
+    forward<float>(args);
+}
+KERNEL(THREADS) gated_group_norm_forward_bf16(const __grid_constant__ GatedGroupNormForward args) {
+    forward<bf16>(args);
+}
 
 // launch: grid rows/rows_per_block groups, block 256, shared columns*32+columns*dtype*25
-extern "C" __global__ void __launch_bounds__(THREADS)
-gated_group_norm_backward_f32(const __grid_constant__ GatedGroupNormBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-gated_group_norm_backward_bf16(const __grid_constant__ GatedGroupNormBackward args) { backward<bf16>(args); }
+KERNEL(THREADS) gated_group_norm_backward_f32(const __grid_constant__ GatedGroupNormBackward args) {
+    backward<float>(args);
+}
+KERNEL(THREADS) gated_group_norm_backward_bf16(const __grid_constant__ GatedGroupNormBackward args) {
+    backward<bf16>(args);
+}

@@ -1,18 +1,19 @@
 // Relaxed draws of one candidate per gate: y = softmax((κ·z + g) / τ) (Jang et al., arXiv 1611.01144; Maddison et al.,
-// arXiv 1611.00712). κ and τ come from the step's state on the device. Router logits are f32 and small: speed is no matter here.
+// arXiv 1611.00712). κ and τ come from the step's state on the device. Router logits are f32 and small: speed is no
+// matter here.
 
+#include "device/kernel.cuh"
 #include "device/philox.cuh"
 #include "device/reduce.cuh"
 #include "device/vector.cuh"
-#include "abi.h"
 
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t WARPS = THREADS / WARP;
 
-/// Standard Gumbel noise of a gate at a step, the bits of src/ops/gumbel_softmax: in f64, because −ln of a number close to 1 would
-/// lose its digits.
+/// Standard Gumbel noise of a gate at a step, the bits of src/ops/gumbel_softmax: in f64, because −ln of a number close
+/// to 1 would lose its digits.
 // launch: grid draws*candidates/256, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS) gumbel_softmax_noise_f32(const __grid_constant__ GumbelNoise args) {
+KERNEL(THREADS) gumbel_softmax_noise_f32(const __grid_constant__ GumbelNoise args) {
     const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     if (i >= args.draws * args.candidates) return;
     const double u = philox_uniform(args.state->seed, args.state->step, (uint64_t(args.gate) << 32) + i);
@@ -21,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gumbel_softmax_noise_f32(c
 
 /// A warp takes one draw; the largest entry is subtracted first.
 // launch: grid draws/8, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS) gumbel_softmax_forward_f32(const __grid_constant__ GumbelForward args) {
+KERNEL(THREADS) gumbel_softmax_forward_f32(const __grid_constant__ GumbelForward args) {
     const uint32_t draw = blockIdx.x * WARPS + warp();
     if (draw >= args.draws) return;
     const float kappa = args.state->kappa, tau = args.state->tau;
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gumbel_softmax_forward_f32
 
 /// dz_c = κ/τ·Σ over the draws, in order, of y_c·(dy_c − Σ_j y_j·dy_j). One block.
 // launch: grid 1, block 256, shared draws*4
-extern "C" __global__ void __launch_bounds__(THREADS) gumbel_softmax_backward_f32(const __grid_constant__ GumbelBackward args) {
+KERNEL(THREADS) gumbel_softmax_backward_f32(const __grid_constant__ GumbelBackward args) {
     float *along = dynamic_shared<float>(); // [draws]: Σ_j y_j·dy_j
     for (uint32_t draw = warp(); draw < args.draws; draw += WARPS) {
         float sum = 0.0f;

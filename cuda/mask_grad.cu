@@ -1,10 +1,10 @@
 // Second pass of mask gradients: rows' sums per interval, added up per draw.
 //
-// An op's backward kernel writes row_sums [R, C]. `tiles` adds 1024 rows for each draw that may occur among them, `total` adds
-// the tiles in order. Rows of a draw need not lie together.
+// An op's backward kernel writes row_sums [R, C]. `tiles` adds 1024 rows for each draw that may occur among them,
+// `total` adds the tiles in order. Rows of a draw need not lie together.
 
+#include "device/kernel.cuh"
 #include "device/reduce.cuh"
-#include "abi.h"
 
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t WARPS = THREADS / WARP;
@@ -21,7 +21,7 @@ __device__ inline float sum_of_warps(float x) {
 }
 
 // launch: grid rows/1024 draws, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS) mask_grad_tiles_f32(const __grid_constant__ MaskGrad args) {
+KERNEL(THREADS) mask_grad_tiles_f32(const __grid_constant__ MaskGrad args) {
     const uint32_t first = blockIdx.x * TILE, end = min(first + TILE, args.rows), draw = blockIdx.y, c = lane();
     float sum = 0.0f;
     for (uint32_t row = first + warp(); row < end; row += WARPS) {
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) mask_grad_tiles_f32(const 
 }
 
 // launch: grid draws, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS) mask_grad_total_f32(const __grid_constant__ MaskGrad args) {
+KERNEL(THREADS) mask_grad_total_f32(const __grid_constant__ MaskGrad args) {
     const uint32_t tiles = (args.rows + TILE - 1) / TILE, draw = blockIdx.x, c = lane();
     float sum = 0.0f;
     for (uint32_t tile = warp(); tile < tiles && c < args.candidates; tile += WARPS)

@@ -1,6 +1,7 @@
-// The experts' outputs, weighted, back in the tokens' order, with output masking of experts (axis E). A warp takes one token and
-// reads each of its rows once; lane k looks after slot k.
+// The experts' outputs, weighted, back in the tokens' order, with output masking of experts (axis E). A warp takes one
+// token and reads each of its rows once; lane k looks after slot k.
 
+#include "device/kernel.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
@@ -10,9 +11,9 @@ constexpr uint32_t SLOTS = 32; // most experts per token
 
 /// What a warp keeps of its token's slots.
 struct Slots {
-    uint32_t row[SLOTS];   // of y
-    float mask[SLOTS];     // of the slot's expert; 0 where the slot is dropped
-    float factor[SLOTS];   // weight·mask
+    uint32_t row[SLOTS]; // of y
+    float mask[SLOTS];   // of the slot's expert; 0 where the slot is dropped
+    float factor[SLOTS]; // weight·mask
 };
 
 /// Lane k fills slot k. All lanes must come here.
@@ -58,7 +59,8 @@ template <typename T> __device__ void forward(const MoeCombineForward &args) {
 }
 
 /// The gradients of weights and mask, from dots[k] = ⟨dout, y of slot k⟩.
-__device__ inline void scalar_gradients(const MoeCombineBackward &args, uint32_t token, const Slots &slots, const float *dots) {
+__device__ inline void
+scalar_gradients(const MoeCombineBackward &args, uint32_t token, const Slots &slots, const float *dots) {
     const MoeCombine &combine = args.combine;
     const uint64_t pair = uint64_t(token) * combine.top_k + lane();
     float dmask = 0.0f;
@@ -76,7 +78,8 @@ __device__ inline void scalar_gradients(const MoeCombineBackward &args, uint32_t
     if (lane() < combine.mask.candidates) args.row_sums[uint64_t(token) * combine.mask.candidates + lane()] = total;
 }
 
-template <typename T, int N> __device__ void backward_token(const MoeCombineBackward &args, uint32_t token, float *mine) {
+template <typename T, int N>
+__device__ void backward_token(const MoeCombineBackward &args, uint32_t token, float *mine) {
     const MoeCombine &combine = args.combine;
     const Slots &slots = slots_of(combine, token);
     const uint32_t filled = *combine.filled;
@@ -110,18 +113,15 @@ template <typename T> __device__ void backward(const MoeCombineBackward &args) {
     const uint32_t token = blockIdx.x * WARPS + warp();
     if (token >= args.combine.tokens) return;
     float *mine = shared + warp() * (SLOTS + IntervalSums::floats(args.combine.top_k));
-    if (wide_rows<T>(args.combine.width, args.combine.y, args.dout, args.dy)) backward_token<T, WIDE<T>>(args, token, mine);
+    if (wide_rows<T>(args.combine.width, args.combine.y, args.dout, args.dy))
+        backward_token<T, WIDE<T>>(args, token, mine);
     else backward_token<T, 1>(args, token, mine);
 }
 
 // launch: grid combine.tokens/8, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-moe_combine_forward_f32(const __grid_constant__ MoeCombineForward args) { forward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-moe_combine_forward_bf16(const __grid_constant__ MoeCombineForward args) { forward<bf16>(args); }
+KERNEL(THREADS) moe_combine_forward_f32(const __grid_constant__ MoeCombineForward args) { forward<float>(args); }
+KERNEL(THREADS) moe_combine_forward_bf16(const __grid_constant__ MoeCombineForward args) { forward<bf16>(args); }
 
 // launch: grid combine.tokens/8, block 256, shared combine.top_k*1024+1024
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
-moe_combine_backward_f32(const __grid_constant__ MoeCombineBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
-moe_combine_backward_bf16(const __grid_constant__ MoeCombineBackward args) { backward<bf16>(args); }
+KERNEL(THREADS, 4) moe_combine_backward_f32(const __grid_constant__ MoeCombineBackward args) { backward<float>(args); }
+KERNEL(THREADS, 4) moe_combine_backward_bf16(const __grid_constant__ MoeCombineBackward args) { backward<bf16>(args); }

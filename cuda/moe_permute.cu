@@ -1,34 +1,35 @@
 // Rows gathered expert by expert, so that each expert sees its tokens as one matrix; no count ever goes to the host.
 //
-// The sort gives every (token, slot) pair a row, dropped pairs the last ones: buffers have R·K rows, of which offsets[E] belong to
-// experts. Rows behind those are zeros.
+// The sort gives every (token, slot) pair a row, dropped pairs the last ones: buffers have R·K rows, of which
+// offsets[E] belong to experts. Rows behind those are zeros.
 
 #include "device/counting_sort.cuh"
+#include "device/kernel.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
 constexpr uint32_t THREADS = 256;
-constexpr uint32_t ROWS = THREADS / WARP;  // of a block, where a warp walks one row
+constexpr uint32_t ROWS = THREADS / WARP; // of a block, where a warp walks one row
 constexpr uint32_t MOST_EXPERTS = 512;
 
 /// The expert of a pair; dropped pairs come after all experts.
-__device__ inline uint32_t key_of(const MoeDispatch &args, uint32_t pair) { return min(args.chosen[pair], args.experts); }
+__device__ inline uint32_t key_of(const MoeDispatch &args, uint32_t pair) {
+    return min(args.chosen[pair], args.experts);
+}
 
 // launch: grid pairs/2048, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(SORT_THREADS)
-moe_permute_count_u32(const __grid_constant__ MoeDispatch args) {
-    sort_count<MOST_EXPERTS + 1>(args.pairs, args.experts + 1, args.counts, [&](uint32_t pair) { return key_of(args, pair); });
+KERNEL(SORT_THREADS) moe_permute_count_u32(const __grid_constant__ MoeDispatch args) {
+    sort_count<MOST_EXPERTS + 1>(
+        args.pairs, args.experts + 1, args.counts, [&](uint32_t pair) { return key_of(args, pair); });
 }
 
 // launch: grid 1, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(SORT_THREADS)
-moe_permute_scan_u32(const __grid_constant__ MoeDispatch args) {
+KERNEL(SORT_THREADS) moe_permute_scan_u32(const __grid_constant__ MoeDispatch args) {
     sort_scan(args.experts + 1, (args.pairs + SORT_TILE - 1) / SORT_TILE, args.counts, args.offsets);
 }
 
 // launch: grid pairs/2048, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(SORT_THREADS)
-moe_permute_place_u32(const __grid_constant__ MoeDispatch args) {
+KERNEL(SORT_THREADS) moe_permute_place_u32(const __grid_constant__ MoeDispatch args) {
     sort_place<MOST_EXPERTS + 1>(
         args.pairs, args.experts + 1, args.counts, [&](uint32_t pair) { return key_of(args, pair); },
         [&](uint32_t pair, uint32_t row) {
@@ -82,13 +83,9 @@ template <typename T> __device__ void backward(const MoePermuteBackward &args) {
 }
 
 // launch: grid pairs/8, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-moe_permute_forward_f32(const __grid_constant__ MoePermuteForward args) { forward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-moe_permute_forward_bf16(const __grid_constant__ MoePermuteForward args) { forward<bf16>(args); }
+KERNEL(THREADS) moe_permute_forward_f32(const __grid_constant__ MoePermuteForward args) { forward<float>(args); }
+KERNEL(THREADS) moe_permute_forward_bf16(const __grid_constant__ MoePermuteForward args) { forward<bf16>(args); }
 
 // launch: grid tokens/8, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-moe_permute_backward_f32(const __grid_constant__ MoePermuteBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-moe_permute_backward_bf16(const __grid_constant__ MoePermuteBackward args) { backward<bf16>(args); }
+KERNEL(THREADS) moe_permute_backward_f32(const __grid_constant__ MoePermuteBackward args) { backward<float>(args); }
+KERNEL(THREADS) moe_permute_backward_bf16(const __grid_constant__ MoePermuteBackward args) { backward<bf16>(args); }

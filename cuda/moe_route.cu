@@ -1,8 +1,9 @@
-// The router of a mixture-of-experts layer: sigmoid scores, correction bias, group limit, top-k (DeepSeek-V3, arXiv 2412.19437
-// §2.1.2, as nemotron_h has it). A warp takes one token. Logits, scores and weights are f32 whatever the model's dtype; the dtype
-// of the backward kernel is that of the logits' gradient, which goes into matrix products.
+// The router of a mixture-of-experts layer: sigmoid scores, correction bias, group limit, top-k (DeepSeek-V3, arXiv
+// 2412.19437 §2.1.2, as nemotron_h has it). A warp takes one token. Logits, scores and weights are f32 whatever the
+// model's dtype; the dtype of the backward kernel is that of the logits' gradient, which goes into matrix products.
 
 #include "device/elementary.cuh"
+#include "device/kernel.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
@@ -24,7 +25,8 @@ __device__ inline Candidate better(Candidate a, Candidate b) {
 __device__ inline Candidate warp_best(Candidate x) {
 #pragma unroll
     for (uint32_t distance = WARP / 2; distance > 0; distance /= 2) {
-        const Candidate other = {__shfl_xor_sync(ALL_LANES, x.score, distance), __shfl_xor_sync(ALL_LANES, x.at, distance)};
+        const Candidate other = {
+            __shfl_xor_sync(ALL_LANES, x.score, distance), __shfl_xor_sync(ALL_LANES, x.at, distance)};
         x = better(x, other);
     }
     return x;
@@ -47,8 +49,8 @@ __device__ inline float mask_of(const MoeRoute &route, uint32_t row, uint32_t ex
     return route.mask.candidates ? keep_of(route.mask, row)[interval_of(route.mask, expert)] : 1.0f;
 }
 
-/// Sets the choices outside the topk_group best groups to −∞. A group's rank is the sum of its two best choices; the lower group
-/// wins a tie.
+/// Sets the choices outside the topk_group best groups to −∞. A group's rank is the sum of its two best choices; the
+/// lower group wins a tie.
 __device__ inline void limit_groups(const MoeRoute &route, float *choice, float *ranks) {
     constexpr float INELIGIBLE = -1e30f; // not −∞ + x: a group with one eligible expert ranks above one with none
     const uint32_t size = route.experts / route.groups;
@@ -71,7 +73,7 @@ __device__ inline void limit_groups(const MoeRoute &route, float *choice, float 
 }
 
 // launch: grid route.rows/8, block 256, shared route.experts*32+route.groups*32
-extern "C" __global__ void __launch_bounds__(THREADS) moe_route_forward_f32(const __grid_constant__ MoeRouteForward args) {
+KERNEL(THREADS) moe_route_forward_f32(const __grid_constant__ MoeRouteForward args) {
     float *shared = dynamic_shared<float>();
     const MoeRoute &route = args.route;
     const uint32_t row = blockIdx.x * WARPS + warp();
@@ -129,7 +131,5 @@ template <typename T> __device__ void backward(const MoeRouteBackward &args) {
 }
 
 // launch: grid route.rows/8, block 256, shared route.experts*32
-extern "C" __global__ void __launch_bounds__(THREADS)
-moe_route_backward_f32(const __grid_constant__ MoeRouteBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-moe_route_backward_bf16(const __grid_constant__ MoeRouteBackward args) { backward<bf16>(args); }
+KERNEL(THREADS) moe_route_backward_f32(const __grid_constant__ MoeRouteBackward args) { backward<float>(args); }
+KERNEL(THREADS) moe_route_backward_bf16(const __grid_constant__ MoeRouteBackward args) { backward<bf16>(args); }

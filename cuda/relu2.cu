@@ -3,6 +3,7 @@
 // A warp walks one row, 16 bytes per lane where rows are aligned. Bound by memory.
 
 #include "device/elementary.cuh"
+#include "device/kernel.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
@@ -63,13 +64,9 @@ template <typename T> __device__ void backward(const Relu2Backward &args) {
 }
 
 // launch: grid rows/8, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-relu2_forward_f32(const __grid_constant__ Relu2Forward args) { forward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-relu2_forward_bf16(const __grid_constant__ Relu2Forward args) { forward<bf16>(args); }
+KERNEL(THREADS) relu2_forward_f32(const __grid_constant__ Relu2Forward args) { forward<float>(args); }
+KERNEL(THREADS) relu2_forward_bf16(const __grid_constant__ Relu2Forward args) { forward<bf16>(args); }
 
 // launch: grid rows/8, block 256, shared mask.candidates*1024
-extern "C" __global__ void __launch_bounds__(THREADS, 5)
-relu2_backward_f32(const __grid_constant__ Relu2Backward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 5)
-relu2_backward_bf16(const __grid_constant__ Relu2Backward args) { backward<bf16>(args); }
+KERNEL(THREADS, 5) relu2_backward_f32(const __grid_constant__ Relu2Backward args) { backward<float>(args); }
+KERNEL(THREADS, 5) relu2_backward_bf16(const __grid_constant__ Relu2Backward args) { backward<bf16>(args); }

@@ -2,6 +2,7 @@
 //
 // A warp walks one row, 16 bytes per lane where rows are aligned. Bound by memory: three matrices pass once.
 
+#include "device/kernel.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
@@ -67,13 +68,13 @@ template <typename T> __device__ void backward(const ResidualAddBackward &args) 
 }
 
 // launch: grid rows/8, block 256, shared 0
-extern "C" __global__ void __launch_bounds__(THREADS)
-residual_add_forward_f32(const __grid_constant__ ResidualAddForward args) { forward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-residual_add_forward_bf16(const __grid_constant__ ResidualAddForward args) { forward<bf16>(args); }
+KERNEL(THREADS) residual_add_forward_f32(const __grid_constant__ ResidualAddForward args) { forward<float>(args); }
+KERNEL(THREADS) residual_add_forward_bf16(const __grid_constant__ ResidualAddForward args) { forward<bf16>(args); }
 
 // launch: grid rows/8, block 256, shared hidden.candidates*1024
-extern "C" __global__ void __launch_bounds__(THREADS, 5)
-residual_add_backward_f32(const __grid_constant__ ResidualAddBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 5)
-residual_add_backward_bf16(const __grid_constant__ ResidualAddBackward args) { backward<bf16>(args); }
+KERNEL(THREADS, 5) residual_add_backward_f32(const __grid_constant__ ResidualAddBackward args) {
+    backward<float>(args);
+}
+KERNEL(THREADS, 5) residual_add_backward_bf16(const __grid_constant__ ResidualAddBackward args) {
+    backward<bf16>(args);
+}

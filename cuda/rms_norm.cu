@@ -1,9 +1,10 @@
 // Root-mean-square normalisation over the residual stream (Zhang & Sennrich, 2019), with a mask-aware denominator.
 //
-// A block takes `rows_per_block` rows one after another. Thread t owns the same columns of each of them, so the weight is read
-// once per block and its gradient sums up in shared memory without two threads meeting. A row passes through global memory
-// once: shared memory keeps it between the sum and its use.
+// A block takes `rows_per_block` rows one after another. Thread t owns the same columns of each of them, so the weight
+// is read once per block and its gradient sums up in shared memory without two threads meeting. A row passes through
+// global memory once: shared memory keeps it between the sum and its use.
 
+#include "device/kernel.cuh"
 #include "device/mask.cuh"
 #include "device/vector.cuh"
 
@@ -23,7 +24,7 @@ __device__ inline float total_share(const Mask &mask, uint32_t row, uint32_t wid
 
 template <typename T, int N> __device__ void forward_rows(const RmsNormForward &args, uint32_t first, uint32_t end) {
     T *weight = dynamic_shared<T>(); // [d]
-    T *kept = weight + args.width;             // [d], the present row
+    T *kept = weight + args.width;   // [d], the present row
     for_columns<N>(args.width, [&](uint32_t column) {
         float w[N];
         load(w, static_cast<const T *>(args.weight) + column);
@@ -62,7 +63,8 @@ template <typename T> __device__ void forward(const RmsNormForward &args) {
     else forward_rows<T, 1>(args, first, end);
 }
 
-/// What one row adds to the gradient of each interval's kept probability: every component of the interval moves n by one.
+/// What one row adds to the gradient of each interval's kept probability: every component of the interval moves n by
+/// one.
 __device__ inline void store_row_sums(const RmsNormBackward &args, uint32_t row, float dn) {
     if (!args.row_sums) return;
     const uint32_t c = threadIdx.x;
@@ -71,7 +73,7 @@ __device__ inline void store_row_sums(const RmsNormBackward &args, uint32_t row,
 }
 
 template <typename T, int N> __device__ void backward_rows(const RmsNormBackward &args, uint32_t first, uint32_t end) {
-    float *sums_of_rows = dynamic_shared<float>();      // [d]
+    float *sums_of_rows = dynamic_shared<float>();                // [d]
     T *weight = reinterpret_cast<T *>(sums_of_rows + args.width); // [d]
     T *kept_x = weight + args.width;                              // [d]
     T *kept_dy = kept_x + args.width;                             // [d]
@@ -143,13 +145,9 @@ template <typename T> __device__ void backward(const RmsNormBackward &args) {
 }
 
 // launch: grid rows/rows_per_block, block 256, shared width*dtype*2
-extern "C" __global__ void __launch_bounds__(THREADS)
-rms_norm_forward_f32(const __grid_constant__ RmsNormForward args) { forward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS)
-rms_norm_forward_bf16(const __grid_constant__ RmsNormForward args) { forward<bf16>(args); }
+KERNEL(THREADS) rms_norm_forward_f32(const __grid_constant__ RmsNormForward args) { forward<float>(args); }
+KERNEL(THREADS) rms_norm_forward_bf16(const __grid_constant__ RmsNormForward args) { forward<bf16>(args); }
 
 // launch: grid rows/rows_per_block, block 256, shared width*dtype*3+width*4
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
-rms_norm_backward_f32(const __grid_constant__ RmsNormBackward args) { backward<float>(args); }
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
-rms_norm_backward_bf16(const __grid_constant__ RmsNormBackward args) { backward<bf16>(args); }
+KERNEL(THREADS, 4) rms_norm_backward_f32(const __grid_constant__ RmsNormBackward args) { backward<float>(args); }
+KERNEL(THREADS, 4) rms_norm_backward_bf16(const __grid_constant__ RmsNormBackward args) { backward<bf16>(args); }

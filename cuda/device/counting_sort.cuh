@@ -1,5 +1,5 @@
-// A stable counting sort of items with few keys, in three kernels and without a host round trip: count per tile of items, scan,
-// place. Within a key, items keep their order. Sorting by a wide key is this once per digit, lowest first.
+// A stable counting sort of items with few keys, in three kernels and without a host round trip: count per tile of
+// items, scan, place. Within a key, items keep their order. Sorting by a wide key is this once per digit, lowest first.
 #pragma once
 
 #include "reduce.cuh"
@@ -8,8 +8,10 @@ constexpr uint32_t SORT_THREADS = 256;
 constexpr uint32_t SORT_WARPS = SORT_THREADS / WARP;
 constexpr uint32_t SORT_TILE = 2048; // items of a block
 
-/// counts[key, tile]: how many items of the block's tile have the key. `key_of(item)` is below `keys`, and those at most KEYS.
-template <uint32_t KEYS, typename KeyOf> __device__ void sort_count(uint32_t items, uint32_t keys, uint32_t *counts, KeyOf key_of) {
+/// counts[key, tile]: how many items of the block's tile have the key. `key_of(item)` is below `keys`, and those at
+/// most KEYS.
+template <uint32_t KEYS, typename KeyOf>
+__device__ void sort_count(uint32_t items, uint32_t keys, uint32_t *counts, KeyOf key_of) {
     __shared__ uint32_t of_key[KEYS];
     for (uint32_t key = threadIdx.x; key < keys; key += SORT_THREADS) of_key[key] = 0;
     __syncthreads();
@@ -17,11 +19,12 @@ template <uint32_t KEYS, typename KeyOf> __device__ void sort_count(uint32_t ite
     for (uint32_t item = first + threadIdx.x; item < end; item += SORT_THREADS)
         atomicAdd(&of_key[key_of(item)], 1); // integers: the order does not matter
     __syncthreads();
-    for (uint32_t key = threadIdx.x; key < keys; key += SORT_THREADS) counts[key * gridDim.x + blockIdx.x] = of_key[key];
+    for (uint32_t key = threadIdx.x; key < keys; key += SORT_THREADS)
+        counts[key * gridDim.x + blockIdx.x] = of_key[key];
 }
 
-/// counts [keys, tiles] → in place, the number of items before each, in that order; offsets[key] is where the key's items start,
-/// offsets[keys] how many there are. One block.
+/// counts [keys, tiles] → in place, the number of items before each, in that order; offsets[key] is where the key's
+/// items start, offsets[keys] how many there are. One block.
 __device__ inline void sort_scan(uint32_t keys, uint32_t tiles, uint32_t *counts, uint32_t *offsets) {
     __shared__ uint32_t of_warp[SORT_WARPS];
     __shared__ uint32_t before; // items in front of the present stretch

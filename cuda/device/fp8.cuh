@@ -1,5 +1,5 @@
-// 8-bit floats in software, the same bits on every architecture: e4m3 for weights and activations, e5m2 for gradients (Micikevicius
-// et al., "FP8 Formats for Deep Learning", arXiv 2209.05433).
+// 8-bit floats in software, the same bits on every architecture: e4m3 for weights and activations, e5m2 for gradients
+// (Micikevicius et al., "FP8 Formats for Deep Learning", arXiv 2209.05433).
 #pragma once
 
 #include "rounding.cuh"

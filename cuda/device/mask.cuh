@@ -104,8 +104,8 @@ __device__ inline float interval_sum(uint32_t interval, float x, uint32_t count)
     return total;
 }
 
-/// One row's sums per interval, by one warp. Each lane keeps its own in shared memory, [C, 32], so that no two threads meet
-/// before the lanes' sums are added in a fixed order.
+/// One row's sums per interval, by one warp. Each lane keeps its own in shared memory, [C, 32], so that no two threads
+/// meet before the lanes' sums are added in a fixed order.
 class IntervalSums {
   public:
     /// Shared memory that a warp needs.

@@ -1,5 +1,5 @@
-// Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): the same bits
-// as src/numerics/philox.rs for the same (seed, stream, index).
+// Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): the
+// same bits as src/numerics/philox.rs for the same (seed, stream, index).
 #pragma once
 
 #include <stdint.h>
@@ -19,7 +19,8 @@ ANYWHERE inline Words philox4x32_10(Words counter, uint32_t key0, uint32_t key1)
     for (int round = 0; round < 10; round++) {
         const uint64_t a = uint64_t(0xD2511F53) * counter.word[0];
         const uint64_t b = uint64_t(0xCD9E8D57) * counter.word[2];
-        counter = {{uint32_t(b >> 32) ^ counter.word[1] ^ key0, uint32_t(b), uint32_t(a >> 32) ^ counter.word[3] ^ key1, uint32_t(a)}};
+        counter = {{uint32_t(b >> 32) ^ counter.word[1] ^ key0, uint32_t(b), uint32_t(a >> 32) ^ counter.word[3] ^ key1,
+            uint32_t(a)}};
         key0 += 0x9E3779B9;
         key1 += 0xBB67AE85;
     }

@@ -18,7 +18,8 @@ template <typename F> __device__ F warp_sum(F x) {
 
 __device__ inline float warp_max(float x) {
 #pragma unroll
-    for (uint32_t distance = WARP / 2; distance > 0; distance /= 2) x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, distance));
+    for (uint32_t distance = WARP / 2; distance > 0; distance /= 2)
+        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, distance));
     return x;
 }
 

@@ -1,5 +1,5 @@
-// Rounding of f32 to formats with a few bits. A format is its mantissa's bits, its exponent's bias and its largest finite code;
-// codes count up with the values, subnormals first, so that rounding up is adding one.
+// Rounding of f32 to formats with a few bits. A format is its mantissa's bits, its exponent's bias and its largest
+// finite code; codes count up with the values, subnormals first, so that rounding up is adding one.
 #pragma once
 
 #include <stdint.h>
@@ -21,7 +21,9 @@ ANYWHERE inline float float_of(uint32_t bits) {
 
 /// Whether to go up, from the dropped bits (the leftmost of 32 first) and whether the kept code is odd.
 struct Nearest {
-    ANYWHERE bool up(uint32_t dropped, bool odd) const { return dropped > 0x80000000 || (dropped == 0x80000000 && odd); }
+    ANYWHERE bool up(uint32_t dropped, bool odd) const {
+        return dropped > 0x80000000 || (dropped == 0x80000000 && odd);
+    }
 };
 
 /// Up with probability dropped / 2³².
@@ -31,7 +33,8 @@ struct Stochastic {
 };
 
 /// The code of |x|, saturating at LARGEST. Not for NaN.
-template <int MANTISSA, int BIAS, uint32_t LARGEST, typename Rounding> ANYWHERE uint32_t round_small(float x, Rounding rounding) {
+template <int MANTISSA, int BIAS, uint32_t LARGEST, typename Rounding>
+ANYWHERE uint32_t round_small(float x, Rounding rounding) {
     const uint32_t bits = bits_of(x) & 0x7FFFFFFF;
     const int exponent = int(bits >> 23) - 127;
     const uint64_t significand = (bits & 0x7FFFFF) | (bits >> 23 ? 0x800000 : 0); // 1.m, 24 bits
@@ -49,7 +52,8 @@ template <int MANTISSA, int BIAS, uint32_t LARGEST, typename Rounding> ANYWHERE 
 /// The value of a code without its sign.
 template <int MANTISSA, int BIAS> ANYWHERE float small_value(uint32_t code) {
     const uint32_t exponent = code >> MANTISSA, mantissa = code & ((1u << MANTISSA) - 1);
-    const float step = float_of(uint32_t(127 - MANTISSA + 1 - BIAS) << 23); // of the subnormals: 2^(1 − BIAS − MANTISSA)
+    const float step =
+        float_of(uint32_t(127 - MANTISSA + 1 - BIAS) << 23); // of the subnormals: 2^(1 − BIAS − MANTISSA)
     if (exponent == 0) return float(mantissa) * step;
     return float_of(uint32_t(int(exponent) - BIAS + 127) << 23 | mantissa << (23 - MANTISSA));
 }

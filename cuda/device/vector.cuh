@@ -92,7 +92,9 @@ template <int N, typename T> __device__ void load(float (&x)[N], const T *from) 
 /// To global memory.
 template <int N, typename T> __device__ void store(T *to, const float (&x)[N]) { store_n<Space::GLOBAL, N>(to, x); }
 
-template <int N, typename T> __device__ void store_shared(T *to, const float (&x)[N]) { store_n<Space::SHARED, N>(to, x); }
+template <int N, typename T> __device__ void store_shared(T *to, const float (&x)[N]) {
+    store_n<Space::SHARED, N>(to, x);
+}
 
 /// Whether every row of these matrices of `width` columns starts on a 16-byte boundary. The same for all threads.
 template <typename T, typename... Pointer> __device__ bool wide_rows(uint32_t width, const Pointer *...matrix) {
@@ -110,8 +112,9 @@ template <typename T> __device__ T *dynamic_shared() {
     return reinterpret_cast<T *>(memory);
 }
 
-/// A row of floats in shared memory that is read and written in vectors of N. Every four floats of a vector lie in a plane of their own,
-/// so that neighbouring threads touch neighbouring words: eight floats in a row would meet in the same banks.
+/// A row of floats in shared memory that is read and written in vectors of N. Every four floats of a vector lie in a
+/// plane of their own, so that neighbouring threads touch neighbouring words: eight floats in a row would meet in the
+/// same banks.
 template <int N> class PlanarRow {
   public:
     __device__ PlanarRow(float *memory, uint32_t width) : memory_(memory), plane_(width / N * PART) {}

@@ -1,5 +1,5 @@
-// What becomes of a product before it is written. An epilogue is first bound to N neighbouring columns, for each thread meets its own
-// in many rows; what that gives is called with their elements of a row of C.
+// What becomes of a product before it is written. An epilogue is first bound to N neighbouring columns, for each thread
+// meets its own in many rows; what that gives is called with their elements of a row of C.
 #pragma once
 
 #include "../elementary.cuh"
@@ -12,7 +12,7 @@ template <typename T> struct Store {
     bool accumulate;
 
     template <int N> __device__ auto at(uint32_t column) const {
-        return [this, column](uint32_t row, float (&x)[N]) {
+        return [this, column](uint32_t row, float(&x)[N]) {
             if (accumulate) {
                 float before[N];
                 c.load(before, row, column);
@@ -24,8 +24,8 @@ template <typename T> struct Store {
     }
 };
 
-/// C = relu(product)²·m; `raw` keeps the product for the backward pass where `keep_raw` says so. Row 0 of C is row `first` of
-/// what the mask covers.
+/// C = relu(product)²·m; `raw` keeps the product for the backward pass where `keep_raw` says so. Row 0 of C is row
+/// `first` of what the mask covers.
 template <typename T> struct Relu2 {
     Matrix<T> c, raw;
     bool keep_raw;
@@ -33,7 +33,7 @@ template <typename T> struct Relu2 {
     uint32_t first;
 
     template <int N> __device__ auto at(uint32_t column) const {
-        return [this, column, columns = MaskColumns<N>(mask, column)](uint32_t row, float (&x)[N]) {
+        return [this, column, columns = MaskColumns<N>(mask, column)](uint32_t row, float(&x)[N]) {
             if (row >= c.rows) return;
             if (keep_raw) raw.store(row, column, x);
             float m[N];
@@ -56,7 +56,7 @@ template <typename T> struct ResidualAdd {
     const Mask &hidden, &gate;
 
     template <int N> __device__ auto at(uint32_t column) const {
-        return [this, column, columns = MaskColumns<N>(hidden, column)](uint32_t row, float (&x)[N]) {
+        return [this, column, columns = MaskColumns<N>(hidden, column)](uint32_t row, float(&x)[N]) {
             if (row >= c.rows) return;
             if (keep_raw) raw.store(row, column, x);
             float m[N], before[N];

@@ -55,8 +55,8 @@ struct TileIndex {
     uint32_t m, n;
 };
 
-/// The tile of a block in a grid over (tiles of M, tiles of N). Blocks that run at the same time form a patch eight tiles of M
-/// high, so that they share rows of A and of B in the L2.
+/// The tile of a block in a grid over (tiles of M, tiles of N). Blocks that run at the same time form a patch eight
+/// tiles of M high, so that they share rows of A and of B in the L2.
 __device__ inline TileIndex tile_of_block() {
     constexpr uint32_t HEIGHT = 8;
     const uint32_t index = blockIdx.y * gridDim.x + blockIdx.x;

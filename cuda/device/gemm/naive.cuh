@@ -1,4 +1,5 @@
-// First rung: a thread computes one element of C straight from global memory. Every operand element is read M or N times.
+// First rung: a thread computes one element of C straight from global memory. Every operand element is read M or N
+// times.
 #pragma once
 
 #include "matrix.cuh"
@@ -6,7 +7,8 @@
 constexpr uint32_t NAIVE_THREADS = 256;
 constexpr uint32_t NAIVE_TILE = 16; // a block's edge
 
-template <Layout LAYOUT, typename T, typename Epilogue> __device__ void gemm_naive(const Operands<T> &p, const Epilogue &epilogue) {
+template <Layout LAYOUT, typename T, typename Epilogue>
+__device__ void gemm_naive(const Operands<T> &p, const Epilogue &epilogue) {
     const uint32_t row = blockIdx.x * NAIVE_TILE + threadIdx.x / NAIVE_TILE;
     const uint32_t column = blockIdx.y * NAIVE_TILE + threadIdx.x % NAIVE_TILE;
     if (row >= p.m || column >= p.n) return;

@@ -1,5 +1,5 @@
-// An operand's tile on its way to the tensor cores: from global to shared memory in 16-byte chunks, from there to registers by
-// ldmatrix.
+// An operand's tile on its way to the tensor cores: from global to shared memory in 16-byte chunks, from there to
+// registers by ldmatrix.
 #pragma once
 
 #include "../ptx/cp_async.cuh"
@@ -15,16 +15,17 @@ constexpr uint32_t GEMM_TILE = GEMM_EDGE * GEMM_DEPTH; // elements of an operand
 
 constexpr uint32_t CHUNK = 8; // bf16 elements in 16 bytes, what one access moves
 
-/// Where chunk `chunk` of a stored row lies, in elements. Along k a row is 4 chunks (64 bytes), otherwise 16 (256 bytes): eight
-/// rows' chunks of one column, which ldmatrix reads together, would meet in two or one groups of four banks. SWIZZLED permutes the
-/// chunks of each row so that the eight lie in eight groups.
+/// Where chunk `chunk` of a stored row lies, in elements. Along k a row is 4 chunks (64 bytes), otherwise 16 (256
+/// bytes): eight rows' chunks of one column, which ldmatrix reads together, would meet in two or one groups of four
+/// banks. SWIZZLED permutes the chunks of each row so that the eight lie in eight groups.
 template <bool ALONG_K, bool SWIZZLED> __device__ uint32_t chunk_at(uint32_t row, uint32_t chunk) {
     constexpr uint32_t CHUNKS = ALONG_K ? GEMM_DEPTH / CHUNK : GEMM_EDGE / CHUNK;
     const uint32_t permuted = ALONG_K ? chunk ^ (row / 2 % 4) : chunk ^ (row % 8);
     return (row * CHUNKS + (SWIZZLED ? permuted : chunk)) * CHUNK;
 }
 
-/// The chunks of an operand's tiles that one thread brings in: at the same place of each tile, in every ROW_STEP-th stored row.
+/// The chunks of an operand's tiles that one thread brings in: at the same place of each tile, in every ROW_STEP-th
+/// stored row.
 template <bool ALONG_K, bool SWIZZLED> class Fetch {
   public:
     /// `edge`: the first row (ALONG_K) or column of the operand that the tile covers; `edges`: how many there are.
@@ -74,16 +75,20 @@ template <bool ALONG_K, bool SWIZZLED> class Fetch {
     bool wide_;
 };
 
-/// The 16×16 of an operand at (edge, k) of its tile, as mma takes A: register i holds the half i % 2 of the edge and i / 2 of k.
-template <bool ALONG_K, bool SWIZZLED> __device__ void fragment_a(uint32_t (&x)[4], const bf16 *tile, uint32_t edge, uint32_t k) {
+/// The 16×16 of an operand at (edge, k) of its tile, as mma takes A: register i holds the half i % 2 of the edge and i
+/// / 2 of k.
+template <bool ALONG_K, bool SWIZZLED>
+__device__ void fragment_a(uint32_t (&x)[4], const bf16 *tile, uint32_t edge, uint32_t k) {
     const uint32_t matrix = lane() / 8, row = lane() % 8;
     const uint32_t e = edge + matrix % 2 * 8, d = k + matrix / 2 * 8;
     if (ALONG_K) ldmatrix_x4(x, shared_address(tile + chunk_at<true, SWIZZLED>(e + row, d / CHUNK)));
     else ldmatrix_x4_trans(x, shared_address(tile + chunk_at<false, SWIZZLED>(d + row, e / CHUNK)));
 }
 
-/// The 16×16 at (edge, k) as mma takes two B side by side: registers 0, 1 for the first eight of the edge, 2, 3 for the others.
-template <bool ALONG_K, bool SWIZZLED> __device__ void fragment_b(uint32_t (&x)[4], const bf16 *tile, uint32_t edge, uint32_t k) {
+/// The 16×16 at (edge, k) as mma takes two B side by side: registers 0, 1 for the first eight of the edge, 2, 3 for the
+/// others.
+template <bool ALONG_K, bool SWIZZLED>
+__device__ void fragment_b(uint32_t (&x)[4], const bf16 *tile, uint32_t edge, uint32_t k) {
     const uint32_t matrix = lane() / 8, row = lane() % 8;
     const uint32_t e = edge + matrix / 2 * 8, d = k + matrix % 2 * 8;
     if (ALONG_K) ldmatrix_x4(x, shared_address(tile + chunk_at<true, SWIZZLED>(e + row, d / CHUNK)));

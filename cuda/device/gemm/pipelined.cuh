@@ -1,5 +1,5 @@
-// Fourth rung: while the tensor cores work on one tile, the next two are on their way, and swizzled tiles let ldmatrix read
-// without bank conflicts.
+// Fourth rung: while the tensor cores work on one tile, the next two are on their way, and swizzled tiles let ldmatrix
+// read without bank conflicts.
 #pragma once
 
 #include "warp_tile.cuh"

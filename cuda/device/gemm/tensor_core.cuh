@@ -1,5 +1,5 @@
-// Third rung: the tensor cores. Tiles still come one at a time, with everybody waiting for them, and lie in shared memory as they
-// come: ldmatrix meets bank conflicts.
+// Third rung: the tensor cores. Tiles still come one at a time, with everybody waiting for them, and lie in shared
+// memory as they come: ldmatrix meets bank conflicts.
 #pragma once
 
 #include "warp_tile.cuh"

@@ -1,5 +1,5 @@
-// Second rung: a block brings 64×16 tiles of A and B into shared memory and uses each element 64 times; a thread keeps 4×4 sums.
-// Plain f32 arithmetic: this is also the f32 product that others are checked against.
+// Second rung: a block brings 64×16 tiles of A and B into shared memory and uses each element 64 times; a thread keeps
+// 4×4 sums. Plain f32 arithmetic: this is also the f32 product that others are checked against.
 #pragma once
 
 #include "matrix.cuh"
@@ -9,11 +9,11 @@ constexpr uint32_t TILED_EDGE = 64;
 constexpr uint32_t TILED_DEPTH = 16;
 constexpr uint32_t TILED_PITCH = TILED_EDGE + 4; // spreads a column over the banks, keeps 16-byte alignment
 
-/// tile[k, e] = element (edge + e, depth + k) of an operand; 0 outside. Neighbouring threads read neighbouring elements.
+/// tile[k, e] = element (edge + e, depth + k) of an operand; 0 outside. Neighbouring threads read neighbouring
+/// elements.
 template <bool ALONG_K, typename T>
-__device__ void tiled_fetch(
-    float (&tile)[TILED_DEPTH][TILED_PITCH], const T *from, uint32_t stride, uint32_t edge, uint32_t edges, uint32_t depth,
-    uint32_t depths) {
+__device__ void tiled_fetch(float (&tile)[TILED_DEPTH][TILED_PITCH], const T *from, uint32_t stride, uint32_t edge,
+    uint32_t edges, uint32_t depth, uint32_t depths) {
     for (uint32_t i = threadIdx.x; i < TILED_EDGE * TILED_DEPTH; i += TILED_THREADS) {
         const uint32_t e = ALONG_K ? i / TILED_DEPTH : i % TILED_EDGE;
         const uint32_t k = ALONG_K ? i % TILED_DEPTH : i / TILED_EDGE;

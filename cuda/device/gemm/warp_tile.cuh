@@ -14,17 +14,19 @@ class WarpTile {
 #pragma unroll
             for (uint32_t i = 0; i < ROWS; i++) fragment_a<A_ALONG_K<LAYOUT>, SWIZZLED>(x[i], a, row() + i * 16, k);
 #pragma unroll
-            for (uint32_t j = 0; j < COLUMNS / 2; j++) fragment_b<B_ALONG_K<LAYOUT>, SWIZZLED>(y[j], b, column() + j * 16, k);
+            for (uint32_t j = 0; j < COLUMNS / 2; j++)
+                fragment_b<B_ALONG_K<LAYOUT>, SWIZZLED>(y[j], b, column() + j * 16, k);
 #pragma unroll
             for (uint32_t i = 0; i < ROWS; i++) {
 #pragma unroll
-                for (uint32_t j = 0; j < COLUMNS; j++) mma_m16n8k16(sum_[i][j], x[i], y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]);
+                for (uint32_t j = 0; j < COLUMNS; j++)
+                    mma_m16n8k16(sum_[i][j], x[i], y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]);
             }
         }
     }
 
-    /// Hands the sums to the epilogue, four neighbours of a row per lane: eight lanes then cover 32 columns, whole sectors of C.
-    /// `memory` is shared, SCRATCH floats for the block; nobody else may use it meanwhile.
+    /// Hands the sums to the epilogue, four neighbours of a row per lane: eight lanes then cover 32 columns, whole
+    /// sectors of C. `memory` is shared, SCRATCH floats for the block; nobody else may use it meanwhile.
     template <typename Epilogue> __device__ void finish(float *memory, TileIndex tile, const Epilogue &epilogue) {
         float *mine = memory + warp() * 16 * PITCH;
         const uint32_t g = lane() / 4, t = lane() % 4;
