@@ -578,4 +578,119 @@ typedef struct {
 } MoeCombineBackward;
 ABI_LAYOUT(MoeCombineBackward, 120, row_sums, 112);
 
+// ---- cross_entropy ----
+
+/// Each row's −ln softmax(logits)[target], its most likely token, and scale·(p − onehot).
+typedef struct {
+    const float *logits;     ///< [R, V]
+    const uint32_t *targets; ///< [R]; 2³² − 1: not counted
+    void *dlogits;           ///< [R, V]; null: not wanted
+    float *losses;           ///< [R]; 0 of a row that does not count
+    uint32_t *tops;          ///< [R]; 2³² − 1 of a row that does not count, or is NaN throughout
+    uint32_t rows;
+    uint32_t vocab; ///< V
+    float scale;    ///< 1 / counted rows
+    uint32_t unused;
+} CrossEntropy;
+ABI_LAYOUT(CrossEntropy, 56, unused, 52);
+
+typedef struct {
+    const float *losses;     ///< [R]
+    const uint32_t *targets; ///< [R]
+    float *loss;             ///< [1]
+    uint32_t rows;
+    uint32_t unused;
+} CrossEntropyMean;
+ABI_LAYOUT(CrossEntropyMean, 32, unused, 28);
+
+// ---- distill_loss ----
+
+/// A row's sums over the vocabulary so far (cuda/distill_loss.cu).
+typedef struct {
+    double teacher_shift;
+    double teacher_sum;
+    double student_shift;
+    double student_sum;
+    double cross;
+} DistillStatistics;
+ABI_LAYOUT(DistillStatistics, 40, cross, 32);
+
+/// Adds a chunk of the vocabulary to the statistics.
+typedef struct {
+    const float *teacher;          ///< [R, V'], a chunk's logits
+    const float *student;          ///< [R, V']
+    const uint32_t *valid;         ///< [R], 0 or 1; null: all rows are
+    DistillStatistics *statistics; ///< [R]
+    uint32_t rows;
+    uint32_t vocab; ///< V', of the chunk
+    float scale;    ///< 1 / temperature
+    uint32_t first; ///< 1: nothing has been added before
+} DistillSums;
+ABI_LAYOUT(DistillSums, 48, first, 44);
+
+typedef struct {
+    const DistillStatistics *statistics; ///< [R]
+    const uint32_t *valid;               ///< [R]
+    float *loss;                         ///< [1]
+    uint32_t rows;
+    uint32_t unused;
+} DistillMean;
+ABI_LAYOUT(DistillMean, 32, unused, 28);
+
+/// dstudent = factor / temperature·(p_student − p_teacher) of a chunk
+typedef struct {
+    const float *teacher;                ///< [R, V']
+    const float *student;                ///< [R, V']
+    const uint32_t *valid;               ///< [R]
+    const DistillStatistics *statistics; ///< [R], of the whole vocabulary
+    void *dstudent;                      ///< [R, V']
+    uint32_t rows;
+    uint32_t vocab;
+    float scale;
+    float factor; ///< the loss's gradient / valid rows
+} DistillGrad;
+ABI_LAYOUT(DistillGrad, 56, factor, 52);
+
+// ---- attention ----
+
+/// What attention's kernels share. The queries of segment s attend to its range of keys, as the last ones of that
+/// sequence.
+typedef struct {
+    const void *q;           ///< [R, Hq, D]
+    const void *k;           ///< [Rk, Hkv, D]
+    const void *v;           ///< [Rk, Hkv, D]
+    const uint32_t *offsets; ///< [S + 1]: the queries of segment s are rows offsets[s] .. offsets[s + 1]
+    const uint32_t *keys;    ///< [S, 2]: its keys are rows keys[s, 0] .. keys[s, 1]
+    const uint32_t *tiles;   ///< [S + 1]: Σ over the segments before of ⌈queries / 32⌉
+    uint32_t rows;           ///< R
+    uint32_t key_rows;       ///< Rk
+    uint32_t heads;          ///< Hq, a multiple of Hkv
+    uint32_t kv_heads;       ///< Hkv
+    uint32_t head_dim;       ///< D, at most 128
+    uint32_t segments;       ///< S
+    float scale;             ///< D^−½
+    uint32_t unused;
+} Attention;
+ABI_LAYOUT(Attention, 80, unused, 76);
+
+typedef struct {
+    Attention attention;
+    void *out;  ///< [R, Hq, D]
+    float *lse; ///< [R, Hq], log-sum-exp of the scaled scores; −∞ where a query sees no key
+} AttentionForward;
+ABI_LAYOUT(AttentionForward, 96, lse, 88);
+
+/// delta first, then the gradients of the queries and of keys and values, in either order.
+typedef struct {
+    Attention attention;
+    const void *out;  ///< [R, Hq, D]
+    const void *dout; ///< [R, Hq, D]
+    const float *lse; ///< [R, Hq]
+    float *delta;     ///< [R, Hq]: ⟨dout, out⟩
+    void *dq;         ///< [R, Hq, D]
+    void *dk;         ///< [Rk, Hkv, D]
+    void *dv;         ///< [Rk, Hkv, D]
+} AttentionBackward;
+ABI_LAYOUT(AttentionBackward, 136, dv, 128);
+
 #endif

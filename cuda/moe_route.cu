@@ -2,6 +2,7 @@
 // 2412.19437 §2.1.2, as nemotron_h has it). A warp takes one token. Logits, scores and weights are f32 whatever the
 // model's dtype; the dtype of the backward kernel is that of the logits' gradient, which goes into matrix products.
 
+#include "device/best.cuh"
 #include "device/elementary.cuh"
 #include "device/kernel.cuh"
 #include "device/mask.cuh"
@@ -9,28 +10,6 @@
 
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t WARPS = THREADS / WARP;
-
-/// A score and its place; no place: nothing was there to choose from.
-struct Candidate {
-    float score;
-    uint32_t at;
-};
-constexpr uint32_t NOWHERE = UINT32_MAX;
-
-/// The better of two: the higher score, and the lower place among equals.
-__device__ inline Candidate better(Candidate a, Candidate b) {
-    return b.score > a.score || (b.score == a.score && b.at < a.at) ? b : a;
-}
-
-__device__ inline Candidate warp_best(Candidate x) {
-#pragma unroll
-    for (uint32_t distance = WARP / 2; distance > 0; distance /= 2) {
-        const Candidate other = {
-            __shfl_xor_sync(ALL_LANES, x.score, distance), __shfl_xor_sync(ALL_LANES, x.at, distance)};
-        x = better(x, other);
-    }
-    return x;
-}
 
 /// The best of choice[first .. end] but for `without`. NaN marks what has been taken.
 __device__ inline Candidate best_of(const float *choice, uint32_t first, uint32_t end, uint32_t without) {

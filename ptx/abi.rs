@@ -2277,3 +2277,479 @@ impl Default for MoeCombineBackward {
         }
     }
 }
+/// Each row's −ln softmax(logits)[target], its most likely token, and scale·(p − onehot).
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CrossEntropy {
+    ///< [R, V]
+    pub logits: *const f32,
+    ///< [R]; 2³² − 1: not counted
+    pub targets: *const u32,
+    ///< [R, V]; null: not wanted
+    pub dlogits: *mut ::core::ffi::c_void,
+    ///< [R]; 0 of a row that does not count
+    pub losses: *mut f32,
+    ///< [R]; 2³² − 1 of a row that does not count, or is NaN throughout
+    pub tops: *mut u32,
+    pub rows: u32,
+    ///< V
+    pub vocab: u32,
+    ///< 1 / counted rows
+    pub scale: f32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CrossEntropy"][::core::mem::size_of::<CrossEntropy>() - 56usize];
+    ["Alignment of CrossEntropy"][::core::mem::align_of::<CrossEntropy>() - 8usize];
+    [
+        "Offset of field: CrossEntropy::logits",
+    ][::core::mem::offset_of!(CrossEntropy, logits) - 0usize];
+    [
+        "Offset of field: CrossEntropy::targets",
+    ][::core::mem::offset_of!(CrossEntropy, targets) - 8usize];
+    [
+        "Offset of field: CrossEntropy::dlogits",
+    ][::core::mem::offset_of!(CrossEntropy, dlogits) - 16usize];
+    [
+        "Offset of field: CrossEntropy::losses",
+    ][::core::mem::offset_of!(CrossEntropy, losses) - 24usize];
+    [
+        "Offset of field: CrossEntropy::tops",
+    ][::core::mem::offset_of!(CrossEntropy, tops) - 32usize];
+    [
+        "Offset of field: CrossEntropy::rows",
+    ][::core::mem::offset_of!(CrossEntropy, rows) - 40usize];
+    [
+        "Offset of field: CrossEntropy::vocab",
+    ][::core::mem::offset_of!(CrossEntropy, vocab) - 44usize];
+    [
+        "Offset of field: CrossEntropy::scale",
+    ][::core::mem::offset_of!(CrossEntropy, scale) - 48usize];
+    [
+        "Offset of field: CrossEntropy::unused",
+    ][::core::mem::offset_of!(CrossEntropy, unused) - 52usize];
+};
+impl Default for CrossEntropy {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct CrossEntropyMean {
+    ///< [R]
+    pub losses: *const f32,
+    ///< [R]
+    pub targets: *const u32,
+    ///< [1]
+    pub loss: *mut f32,
+    pub rows: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CrossEntropyMean"][::core::mem::size_of::<CrossEntropyMean>() - 32usize];
+    [
+        "Alignment of CrossEntropyMean",
+    ][::core::mem::align_of::<CrossEntropyMean>() - 8usize];
+    [
+        "Offset of field: CrossEntropyMean::losses",
+    ][::core::mem::offset_of!(CrossEntropyMean, losses) - 0usize];
+    [
+        "Offset of field: CrossEntropyMean::targets",
+    ][::core::mem::offset_of!(CrossEntropyMean, targets) - 8usize];
+    [
+        "Offset of field: CrossEntropyMean::loss",
+    ][::core::mem::offset_of!(CrossEntropyMean, loss) - 16usize];
+    [
+        "Offset of field: CrossEntropyMean::rows",
+    ][::core::mem::offset_of!(CrossEntropyMean, rows) - 24usize];
+    [
+        "Offset of field: CrossEntropyMean::unused",
+    ][::core::mem::offset_of!(CrossEntropyMean, unused) - 28usize];
+};
+impl Default for CrossEntropyMean {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// A row's sums over the vocabulary so far (cuda/distill_loss.cu).
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct DistillStatistics {
+    pub teacher_shift: f64,
+    pub teacher_sum: f64,
+    pub student_shift: f64,
+    pub student_sum: f64,
+    pub cross: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DistillStatistics"][::core::mem::size_of::<DistillStatistics>() - 40usize];
+    [
+        "Alignment of DistillStatistics",
+    ][::core::mem::align_of::<DistillStatistics>() - 8usize];
+    [
+        "Offset of field: DistillStatistics::teacher_shift",
+    ][::core::mem::offset_of!(DistillStatistics, teacher_shift) - 0usize];
+    [
+        "Offset of field: DistillStatistics::teacher_sum",
+    ][::core::mem::offset_of!(DistillStatistics, teacher_sum) - 8usize];
+    [
+        "Offset of field: DistillStatistics::student_shift",
+    ][::core::mem::offset_of!(DistillStatistics, student_shift) - 16usize];
+    [
+        "Offset of field: DistillStatistics::student_sum",
+    ][::core::mem::offset_of!(DistillStatistics, student_sum) - 24usize];
+    [
+        "Offset of field: DistillStatistics::cross",
+    ][::core::mem::offset_of!(DistillStatistics, cross) - 32usize];
+};
+/// Adds a chunk of the vocabulary to the statistics.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DistillSums {
+    ///< [R, V'], a chunk's logits
+    pub teacher: *const f32,
+    ///< [R, V']
+    pub student: *const f32,
+    ///< [R], 0 or 1; null: all rows are
+    pub valid: *const u32,
+    ///< [R]
+    pub statistics: *mut DistillStatistics,
+    pub rows: u32,
+    ///< V', of the chunk
+    pub vocab: u32,
+    ///< 1 / temperature
+    pub scale: f32,
+    ///< 1: nothing has been added before
+    pub first: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DistillSums"][::core::mem::size_of::<DistillSums>() - 48usize];
+    ["Alignment of DistillSums"][::core::mem::align_of::<DistillSums>() - 8usize];
+    [
+        "Offset of field: DistillSums::teacher",
+    ][::core::mem::offset_of!(DistillSums, teacher) - 0usize];
+    [
+        "Offset of field: DistillSums::student",
+    ][::core::mem::offset_of!(DistillSums, student) - 8usize];
+    [
+        "Offset of field: DistillSums::valid",
+    ][::core::mem::offset_of!(DistillSums, valid) - 16usize];
+    [
+        "Offset of field: DistillSums::statistics",
+    ][::core::mem::offset_of!(DistillSums, statistics) - 24usize];
+    [
+        "Offset of field: DistillSums::rows",
+    ][::core::mem::offset_of!(DistillSums, rows) - 32usize];
+    [
+        "Offset of field: DistillSums::vocab",
+    ][::core::mem::offset_of!(DistillSums, vocab) - 36usize];
+    [
+        "Offset of field: DistillSums::scale",
+    ][::core::mem::offset_of!(DistillSums, scale) - 40usize];
+    [
+        "Offset of field: DistillSums::first",
+    ][::core::mem::offset_of!(DistillSums, first) - 44usize];
+};
+impl Default for DistillSums {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DistillMean {
+    ///< [R]
+    pub statistics: *const DistillStatistics,
+    ///< [R]
+    pub valid: *const u32,
+    ///< [1]
+    pub loss: *mut f32,
+    pub rows: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DistillMean"][::core::mem::size_of::<DistillMean>() - 32usize];
+    ["Alignment of DistillMean"][::core::mem::align_of::<DistillMean>() - 8usize];
+    [
+        "Offset of field: DistillMean::statistics",
+    ][::core::mem::offset_of!(DistillMean, statistics) - 0usize];
+    [
+        "Offset of field: DistillMean::valid",
+    ][::core::mem::offset_of!(DistillMean, valid) - 8usize];
+    [
+        "Offset of field: DistillMean::loss",
+    ][::core::mem::offset_of!(DistillMean, loss) - 16usize];
+    [
+        "Offset of field: DistillMean::rows",
+    ][::core::mem::offset_of!(DistillMean, rows) - 24usize];
+    [
+        "Offset of field: DistillMean::unused",
+    ][::core::mem::offset_of!(DistillMean, unused) - 28usize];
+};
+impl Default for DistillMean {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// dstudent = factor / temperature·(p_student − p_teacher) of a chunk
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DistillGrad {
+    ///< [R, V']
+    pub teacher: *const f32,
+    ///< [R, V']
+    pub student: *const f32,
+    ///< [R]
+    pub valid: *const u32,
+    ///< [R], of the whole vocabulary
+    pub statistics: *const DistillStatistics,
+    ///< [R, V']
+    pub dstudent: *mut ::core::ffi::c_void,
+    pub rows: u32,
+    pub vocab: u32,
+    pub scale: f32,
+    ///< the loss's gradient / valid rows
+    pub factor: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DistillGrad"][::core::mem::size_of::<DistillGrad>() - 56usize];
+    ["Alignment of DistillGrad"][::core::mem::align_of::<DistillGrad>() - 8usize];
+    [
+        "Offset of field: DistillGrad::teacher",
+    ][::core::mem::offset_of!(DistillGrad, teacher) - 0usize];
+    [
+        "Offset of field: DistillGrad::student",
+    ][::core::mem::offset_of!(DistillGrad, student) - 8usize];
+    [
+        "Offset of field: DistillGrad::valid",
+    ][::core::mem::offset_of!(DistillGrad, valid) - 16usize];
+    [
+        "Offset of field: DistillGrad::statistics",
+    ][::core::mem::offset_of!(DistillGrad, statistics) - 24usize];
+    [
+        "Offset of field: DistillGrad::dstudent",
+    ][::core::mem::offset_of!(DistillGrad, dstudent) - 32usize];
+    [
+        "Offset of field: DistillGrad::rows",
+    ][::core::mem::offset_of!(DistillGrad, rows) - 40usize];
+    [
+        "Offset of field: DistillGrad::vocab",
+    ][::core::mem::offset_of!(DistillGrad, vocab) - 44usize];
+    [
+        "Offset of field: DistillGrad::scale",
+    ][::core::mem::offset_of!(DistillGrad, scale) - 48usize];
+    [
+        "Offset of field: DistillGrad::factor",
+    ][::core::mem::offset_of!(DistillGrad, factor) - 52usize];
+};
+impl Default for DistillGrad {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/** What attention's kernels share. The queries of segment s attend to its range of keys, as the last ones of that
+ sequence.*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Attention {
+    ///< [R, Hq, D]
+    pub q: *const ::core::ffi::c_void,
+    ///< [Rk, Hkv, D]
+    pub k: *const ::core::ffi::c_void,
+    ///< [Rk, Hkv, D]
+    pub v: *const ::core::ffi::c_void,
+    ///< [S + 1]: the queries of segment s are rows offsets[s] .. offsets[s + 1]
+    pub offsets: *const u32,
+    ///< [S, 2]: its keys are rows keys[s, 0] .. keys[s, 1]
+    pub keys: *const u32,
+    ///< [S + 1]: Σ over the segments before of ⌈queries / 32⌉
+    pub tiles: *const u32,
+    ///< R
+    pub rows: u32,
+    ///< Rk
+    pub key_rows: u32,
+    ///< Hq, a multiple of Hkv
+    pub heads: u32,
+    ///< Hkv
+    pub kv_heads: u32,
+    ///< D, at most 128
+    pub head_dim: u32,
+    ///< S
+    pub segments: u32,
+    ///< D^−½
+    pub scale: f32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Attention"][::core::mem::size_of::<Attention>() - 80usize];
+    ["Alignment of Attention"][::core::mem::align_of::<Attention>() - 8usize];
+    ["Offset of field: Attention::q"][::core::mem::offset_of!(Attention, q) - 0usize];
+    ["Offset of field: Attention::k"][::core::mem::offset_of!(Attention, k) - 8usize];
+    ["Offset of field: Attention::v"][::core::mem::offset_of!(Attention, v) - 16usize];
+    [
+        "Offset of field: Attention::offsets",
+    ][::core::mem::offset_of!(Attention, offsets) - 24usize];
+    [
+        "Offset of field: Attention::keys",
+    ][::core::mem::offset_of!(Attention, keys) - 32usize];
+    [
+        "Offset of field: Attention::tiles",
+    ][::core::mem::offset_of!(Attention, tiles) - 40usize];
+    [
+        "Offset of field: Attention::rows",
+    ][::core::mem::offset_of!(Attention, rows) - 48usize];
+    [
+        "Offset of field: Attention::key_rows",
+    ][::core::mem::offset_of!(Attention, key_rows) - 52usize];
+    [
+        "Offset of field: Attention::heads",
+    ][::core::mem::offset_of!(Attention, heads) - 56usize];
+    [
+        "Offset of field: Attention::kv_heads",
+    ][::core::mem::offset_of!(Attention, kv_heads) - 60usize];
+    [
+        "Offset of field: Attention::head_dim",
+    ][::core::mem::offset_of!(Attention, head_dim) - 64usize];
+    [
+        "Offset of field: Attention::segments",
+    ][::core::mem::offset_of!(Attention, segments) - 68usize];
+    [
+        "Offset of field: Attention::scale",
+    ][::core::mem::offset_of!(Attention, scale) - 72usize];
+    [
+        "Offset of field: Attention::unused",
+    ][::core::mem::offset_of!(Attention, unused) - 76usize];
+};
+impl Default for Attention {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct AttentionForward {
+    pub attention: Attention,
+    ///< [R, Hq, D]
+    pub out: *mut ::core::ffi::c_void,
+    ///< [R, Hq], log-sum-exp of the scaled scores; −∞ where a query sees no key
+    pub lse: *mut f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AttentionForward"][::core::mem::size_of::<AttentionForward>() - 96usize];
+    [
+        "Alignment of AttentionForward",
+    ][::core::mem::align_of::<AttentionForward>() - 8usize];
+    [
+        "Offset of field: AttentionForward::attention",
+    ][::core::mem::offset_of!(AttentionForward, attention) - 0usize];
+    [
+        "Offset of field: AttentionForward::out",
+    ][::core::mem::offset_of!(AttentionForward, out) - 80usize];
+    [
+        "Offset of field: AttentionForward::lse",
+    ][::core::mem::offset_of!(AttentionForward, lse) - 88usize];
+};
+impl Default for AttentionForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// delta first, then the gradients of the queries and of keys and values, in either order.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct AttentionBackward {
+    pub attention: Attention,
+    ///< [R, Hq, D]
+    pub out: *const ::core::ffi::c_void,
+    ///< [R, Hq, D]
+    pub dout: *const ::core::ffi::c_void,
+    ///< [R, Hq]
+    pub lse: *const f32,
+    ///< [R, Hq]: ⟨dout, out⟩
+    pub delta: *mut f32,
+    ///< [R, Hq, D]
+    pub dq: *mut ::core::ffi::c_void,
+    ///< [Rk, Hkv, D]
+    pub dk: *mut ::core::ffi::c_void,
+    ///< [Rk, Hkv, D]
+    pub dv: *mut ::core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionBackward",
+    ][::core::mem::size_of::<AttentionBackward>() - 136usize];
+    [
+        "Alignment of AttentionBackward",
+    ][::core::mem::align_of::<AttentionBackward>() - 8usize];
+    [
+        "Offset of field: AttentionBackward::attention",
+    ][::core::mem::offset_of!(AttentionBackward, attention) - 0usize];
+    [
+        "Offset of field: AttentionBackward::out",
+    ][::core::mem::offset_of!(AttentionBackward, out) - 80usize];
+    [
+        "Offset of field: AttentionBackward::dout",
+    ][::core::mem::offset_of!(AttentionBackward, dout) - 88usize];
+    [
+        "Offset of field: AttentionBackward::lse",
+    ][::core::mem::offset_of!(AttentionBackward, lse) - 96usize];
+    [
+        "Offset of field: AttentionBackward::delta",
+    ][::core::mem::offset_of!(AttentionBackward, delta) - 104usize];
+    [
+        "Offset of field: AttentionBackward::dq",
+    ][::core::mem::offset_of!(AttentionBackward, dq) - 112usize];
+    [
+        "Offset of field: AttentionBackward::dk",
+    ][::core::mem::offset_of!(AttentionBackward, dk) - 120usize];
+    [
+        "Offset of field: AttentionBackward::dv",
+    ][::core::mem::offset_of!(AttentionBackward, dv) - 128usize];
+};
+impl Default for AttentionBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
