@@ -661,14 +661,14 @@ typedef struct {
     const void *v;           ///< [Rk, Hkv, D]
     const uint32_t *offsets; ///< [S + 1]: the queries of segment s are rows offsets[s] .. offsets[s + 1]
     const uint32_t *keys;    ///< [S, 2]: its keys are rows keys[s, 0] .. keys[s, 1]
-    const uint32_t *tiles;   ///< [S + 1]: Σ over the segments before of ⌈queries / 32⌉
-    uint32_t rows;           ///< R
-    uint32_t key_rows;       ///< Rk
-    uint32_t heads;          ///< Hq, a multiple of Hkv
-    uint32_t kv_heads;       ///< Hkv
-    uint32_t head_dim;       ///< D, at most 128
-    uint32_t segments;       ///< S
-    float scale;             ///< D^−½
+    const uint32_t *tiles; ///< [S + 1]: Σ over the segments before of ⌈queries / 32⌉, / 64 for tensor_core kernels
+    uint32_t rows;         ///< R
+    uint32_t key_rows;     ///< Rk
+    uint32_t heads;        ///< Hq, a multiple of Hkv
+    uint32_t kv_heads;     ///< Hkv
+    uint32_t head_dim;     ///< D, at most 128
+    uint32_t segments;     ///< S
+    float scale;           ///< D^−½
     uint32_t unused;
 } Attention;
 ABI_LAYOUT(Attention, 80, unused, 76);
@@ -692,5 +692,66 @@ typedef struct {
     void *dv;         ///< [Rk, Hkv, D]
 } AttentionBackward;
 ABI_LAYOUT(AttentionBackward, 136, dv, 128);
+
+// ---- ssd_scan ----
+
+/// What the scan's kernels share.
+typedef struct {
+    const void *xbc;         ///< [R, H·P + 2·G·N]: x, B, C
+    const void *dt;          ///< [R, H], before its bias and softplus
+    const float *a_log;      ///< [H]
+    const float *d;          ///< [H]
+    const float *dt_bias;    ///< [H]
+    const float *initial;    ///< [S, H, P, N], the state before each segment; null: zeros
+    const uint32_t *offsets; ///< [S + 1]: segment s is rows offsets[s] .. offsets[s + 1]
+    const uint32_t *chunks;  ///< [S + 1]: Σ over the segments before of ⌈rows / 32⌉
+    Mask mask;               ///< over H; multiplies each head's output
+    uint32_t rows;           ///< R
+    uint32_t heads;          ///< H
+    uint32_t head_dim;       ///< P, at most 64
+    uint32_t groups;         ///< G, divides H
+    uint32_t state;          ///< N, at most 128
+    uint32_t segments;       ///< S
+    float dt_low;            ///< dt is clamped to dt_low .. dt_high after softplus
+    float dt_high;
+} Scan;
+ABI_LAYOUT(Scan, 128, dt_high, 124);
+
+typedef struct {
+    Scan scan;
+    void *y;            ///< [R, H, P]
+    void *unmasked;     ///< [R, H, P], before the mask; null: not wanted
+    float *final_state; ///< [S, H, P, N]; null: not wanted
+    float *starts;      ///< [chunks, H, P, N], the state before each chunk, for the backward pass; null: not wanted
+} ScanForward;
+ABI_LAYOUT(ScanForward, 160, starts, 152);
+
+/// The scan's gradients; group_sum after it for those of B and C.
+typedef struct {
+    Scan scan;
+    const void *dy;      ///< [R, H, P], of the masked output
+    const float *dfinal; ///< [S, H, P, N]; null: zeros
+    const float *starts; ///< [chunks, H, P, N], from the forward kernel
+    void *dxbc;          ///< [R, H·P + 2·G·N]
+    void *ddt;           ///< [R, H], of dt before its bias and softplus
+    float *dinitial;     ///< [S, H, P, N]; null: not wanted
+    float *db;           ///< [R, H, N], scratch: each head's share
+    float *dc;           ///< [R, H, N], scratch
+    float *partials;     ///< [S, 3·H], for column_sum: the gradients of a_log, d, dt_bias
+} ScanBackward;
+ABI_LAYOUT(ScanBackward, 200, partials, 192);
+
+/// Only with a mask.
+typedef struct {
+    const void *unmasked; ///< [R, H, P]
+    const void *dy;       ///< [R, H, P]
+    float *row_sums;      ///< [R, C], for mask_grad
+    Mask mask;            ///< over H
+    uint32_t rows;
+    uint32_t heads;
+    uint32_t head_dim;
+    uint32_t unused;
+} ScanMaskGrad;
+ABI_LAYOUT(ScanMaskGrad, 72, unused, 68);
 
 #endif

@@ -1,10 +1,12 @@
 // y = x·Wᵀ and its gradients, as a ladder: each rung is the one before plus one idea, and all are held against the same
 // reference.
 //
-//   naive        a thread per element                                            device/gemm/naive.cuh
-//   tiled        shared memory, 4×4 sums per thread                              device/gemm/tiled.cuh
-//   tensor_core  mma.sync and ldmatrix                                           device/gemm/tensor_core.cuh
-//   pipelined    cp.async in three stages, swizzled shared memory, epilogues     device/gemm/pipelined.cuh
+//   naive        a thread per element                                          device/gemm/naive.cuh
+//   tiled        shared memory, 4×4 sums per thread                            device/gemm/tiled.cuh
+//   tensor_core  mma.sync and ldmatrix                                         device/gemm/tensor_core.cuh
+//   pipelined    cp.async in three stages, swizzled shared memory, epilogues   device/gemm/pipelined.cuh
+// and beside it, for up to eight rows:
+//   skinny       a warp per column of C, bound by reading B                    device/gemm/skinny.cuh
 //
 // Layouts: nt is y = x·Wᵀ, nn is dx = dy·W, tn is dW = dyᵀ·x. Sums are f32. tn writes f32, because gradients of weights
 // are kept so; nt_wide does for logits. Any M, N, K; rows that do not start on 16 bytes take a slower way in.
@@ -12,6 +14,7 @@
 #include "device/gemm/epilogue.cuh"
 #include "device/gemm/naive.cuh"
 #include "device/gemm/pipelined.cuh"
+#include "device/gemm/skinny.cuh"
 #include "device/gemm/tensor_core.cuh"
 #include "device/gemm/tiled.cuh"
 #include "device/kernel.cuh"
@@ -83,6 +86,16 @@ KERNEL(GEMM_THREADS, 2) linear_tensor_core_nn_bf16(const __grid_constant__ Linea
 }
 KERNEL(GEMM_THREADS, 2) linear_tensor_core_tn_bf16(const __grid_constant__ Linear args) {
     gemm_tensor_core<Layout::TN>(operands<bf16>(args), tile_of_block(), output<float>(args));
+}
+
+// ---- skinny ----
+
+// launch: grid n/8, block 256, shared 0
+KERNEL(SKINNY_THREADS) linear_skinny_nt_f32(const __grid_constant__ Linear args) {
+    gemm_skinny(operands<float>(args), output<float>(args));
+}
+KERNEL(SKINNY_THREADS) linear_skinny_nt_bf16(const __grid_constant__ Linear args) {
+    gemm_skinny(operands<bf16>(args), output<bf16>(args));
 }
 
 // ---- pipelined ----

@@ -2589,7 +2589,7 @@ pub struct Attention {
     pub offsets: *const u32,
     ///< [S, 2]: its keys are rows keys[s, 0] .. keys[s, 1]
     pub keys: *const u32,
-    ///< [S + 1]: Σ over the segments before of ⌈queries / 32⌉
+    ///< [S + 1]: Σ over the segments before of ⌈queries / 32⌉, / 64 for tensor_core kernels
     pub tiles: *const u32,
     ///< R
     pub rows: u32,
@@ -2745,6 +2745,246 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionBackward, dv) - 128usize];
 };
 impl Default for AttentionBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// What the scan's kernels share.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Scan {
+    ///< [R, H·P + 2·G·N]: x, B, C
+    pub xbc: *const ::core::ffi::c_void,
+    ///< [R, H], before its bias and softplus
+    pub dt: *const ::core::ffi::c_void,
+    ///< [H]
+    pub a_log: *const f32,
+    ///< [H]
+    pub d: *const f32,
+    ///< [H]
+    pub dt_bias: *const f32,
+    ///< [S, H, P, N], the state before each segment; null: zeros
+    pub initial: *const f32,
+    ///< [S + 1]: segment s is rows offsets[s] .. offsets[s + 1]
+    pub offsets: *const u32,
+    ///< [S + 1]: Σ over the segments before of ⌈rows / 32⌉
+    pub chunks: *const u32,
+    ///< over H; multiplies each head's output
+    pub mask: Mask,
+    ///< R
+    pub rows: u32,
+    ///< H
+    pub heads: u32,
+    ///< P, at most 64
+    pub head_dim: u32,
+    ///< G, divides H
+    pub groups: u32,
+    ///< N, at most 128
+    pub state: u32,
+    ///< S
+    pub segments: u32,
+    ///< dt is clamped to dt_low .. dt_high after softplus
+    pub dt_low: f32,
+    pub dt_high: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Scan"][::core::mem::size_of::<Scan>() - 128usize];
+    ["Alignment of Scan"][::core::mem::align_of::<Scan>() - 8usize];
+    ["Offset of field: Scan::xbc"][::core::mem::offset_of!(Scan, xbc) - 0usize];
+    ["Offset of field: Scan::dt"][::core::mem::offset_of!(Scan, dt) - 8usize];
+    ["Offset of field: Scan::a_log"][::core::mem::offset_of!(Scan, a_log) - 16usize];
+    ["Offset of field: Scan::d"][::core::mem::offset_of!(Scan, d) - 24usize];
+    ["Offset of field: Scan::dt_bias"][::core::mem::offset_of!(Scan, dt_bias) - 32usize];
+    ["Offset of field: Scan::initial"][::core::mem::offset_of!(Scan, initial) - 40usize];
+    ["Offset of field: Scan::offsets"][::core::mem::offset_of!(Scan, offsets) - 48usize];
+    ["Offset of field: Scan::chunks"][::core::mem::offset_of!(Scan, chunks) - 56usize];
+    ["Offset of field: Scan::mask"][::core::mem::offset_of!(Scan, mask) - 64usize];
+    ["Offset of field: Scan::rows"][::core::mem::offset_of!(Scan, rows) - 96usize];
+    ["Offset of field: Scan::heads"][::core::mem::offset_of!(Scan, heads) - 100usize];
+    [
+        "Offset of field: Scan::head_dim",
+    ][::core::mem::offset_of!(Scan, head_dim) - 104usize];
+    ["Offset of field: Scan::groups"][::core::mem::offset_of!(Scan, groups) - 108usize];
+    ["Offset of field: Scan::state"][::core::mem::offset_of!(Scan, state) - 112usize];
+    [
+        "Offset of field: Scan::segments",
+    ][::core::mem::offset_of!(Scan, segments) - 116usize];
+    ["Offset of field: Scan::dt_low"][::core::mem::offset_of!(Scan, dt_low) - 120usize];
+    [
+        "Offset of field: Scan::dt_high",
+    ][::core::mem::offset_of!(Scan, dt_high) - 124usize];
+};
+impl Default for Scan {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ScanForward {
+    pub scan: Scan,
+    ///< [R, H, P]
+    pub y: *mut ::core::ffi::c_void,
+    ///< [R, H, P], before the mask; null: not wanted
+    pub unmasked: *mut ::core::ffi::c_void,
+    ///< [S, H, P, N]; null: not wanted
+    pub final_state: *mut f32,
+    ///< [chunks, H, P, N], the state before each chunk, for the backward pass; null: not wanted
+    pub starts: *mut f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ScanForward"][::core::mem::size_of::<ScanForward>() - 160usize];
+    ["Alignment of ScanForward"][::core::mem::align_of::<ScanForward>() - 8usize];
+    [
+        "Offset of field: ScanForward::scan",
+    ][::core::mem::offset_of!(ScanForward, scan) - 0usize];
+    [
+        "Offset of field: ScanForward::y",
+    ][::core::mem::offset_of!(ScanForward, y) - 128usize];
+    [
+        "Offset of field: ScanForward::unmasked",
+    ][::core::mem::offset_of!(ScanForward, unmasked) - 136usize];
+    [
+        "Offset of field: ScanForward::final_state",
+    ][::core::mem::offset_of!(ScanForward, final_state) - 144usize];
+    [
+        "Offset of field: ScanForward::starts",
+    ][::core::mem::offset_of!(ScanForward, starts) - 152usize];
+};
+impl Default for ScanForward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// The scan's gradients; group_sum after it for those of B and C.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ScanBackward {
+    pub scan: Scan,
+    ///< [R, H, P], of the masked output
+    pub dy: *const ::core::ffi::c_void,
+    ///< [S, H, P, N]; null: zeros
+    pub dfinal: *const f32,
+    ///< [chunks, H, P, N], from the forward kernel
+    pub starts: *const f32,
+    ///< [R, H·P + 2·G·N]
+    pub dxbc: *mut ::core::ffi::c_void,
+    ///< [R, H], of dt before its bias and softplus
+    pub ddt: *mut ::core::ffi::c_void,
+    ///< [S, H, P, N]; null: not wanted
+    pub dinitial: *mut f32,
+    ///< [R, H, N], scratch: each head's share
+    pub db: *mut f32,
+    ///< [R, H, N], scratch
+    pub dc: *mut f32,
+    ///< [S, 3·H], for column_sum: the gradients of a_log, d, dt_bias
+    pub partials: *mut f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ScanBackward"][::core::mem::size_of::<ScanBackward>() - 200usize];
+    ["Alignment of ScanBackward"][::core::mem::align_of::<ScanBackward>() - 8usize];
+    [
+        "Offset of field: ScanBackward::scan",
+    ][::core::mem::offset_of!(ScanBackward, scan) - 0usize];
+    [
+        "Offset of field: ScanBackward::dy",
+    ][::core::mem::offset_of!(ScanBackward, dy) - 128usize];
+    [
+        "Offset of field: ScanBackward::dfinal",
+    ][::core::mem::offset_of!(ScanBackward, dfinal) - 136usize];
+    [
+        "Offset of field: ScanBackward::starts",
+    ][::core::mem::offset_of!(ScanBackward, starts) - 144usize];
+    [
+        "Offset of field: ScanBackward::dxbc",
+    ][::core::mem::offset_of!(ScanBackward, dxbc) - 152usize];
+    [
+        "Offset of field: ScanBackward::ddt",
+    ][::core::mem::offset_of!(ScanBackward, ddt) - 160usize];
+    [
+        "Offset of field: ScanBackward::dinitial",
+    ][::core::mem::offset_of!(ScanBackward, dinitial) - 168usize];
+    [
+        "Offset of field: ScanBackward::db",
+    ][::core::mem::offset_of!(ScanBackward, db) - 176usize];
+    [
+        "Offset of field: ScanBackward::dc",
+    ][::core::mem::offset_of!(ScanBackward, dc) - 184usize];
+    [
+        "Offset of field: ScanBackward::partials",
+    ][::core::mem::offset_of!(ScanBackward, partials) - 192usize];
+};
+impl Default for ScanBackward {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Only with a mask.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ScanMaskGrad {
+    ///< [R, H, P]
+    pub unmasked: *const ::core::ffi::c_void,
+    ///< [R, H, P]
+    pub dy: *const ::core::ffi::c_void,
+    ///< [R, C], for mask_grad
+    pub row_sums: *mut f32,
+    ///< over H
+    pub mask: Mask,
+    pub rows: u32,
+    pub heads: u32,
+    pub head_dim: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ScanMaskGrad"][::core::mem::size_of::<ScanMaskGrad>() - 72usize];
+    ["Alignment of ScanMaskGrad"][::core::mem::align_of::<ScanMaskGrad>() - 8usize];
+    [
+        "Offset of field: ScanMaskGrad::unmasked",
+    ][::core::mem::offset_of!(ScanMaskGrad, unmasked) - 0usize];
+    [
+        "Offset of field: ScanMaskGrad::dy",
+    ][::core::mem::offset_of!(ScanMaskGrad, dy) - 8usize];
+    [
+        "Offset of field: ScanMaskGrad::row_sums",
+    ][::core::mem::offset_of!(ScanMaskGrad, row_sums) - 16usize];
+    [
+        "Offset of field: ScanMaskGrad::mask",
+    ][::core::mem::offset_of!(ScanMaskGrad, mask) - 24usize];
+    [
+        "Offset of field: ScanMaskGrad::rows",
+    ][::core::mem::offset_of!(ScanMaskGrad, rows) - 56usize];
+    [
+        "Offset of field: ScanMaskGrad::heads",
+    ][::core::mem::offset_of!(ScanMaskGrad, heads) - 60usize];
+    [
+        "Offset of field: ScanMaskGrad::head_dim",
+    ][::core::mem::offset_of!(ScanMaskGrad, head_dim) - 64usize];
+    [
+        "Offset of field: ScanMaskGrad::unused",
+    ][::core::mem::offset_of!(ScanMaskGrad, unused) - 68usize];
+};
+impl Default for ScanMaskGrad {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
