@@ -17,6 +17,7 @@ template <int D> __device__ void tensor_core_query_gradient(const AttentionBackw
     const SwizzledTile<D> k = {memory + 2 * TENSOR_TILE * D}, v = {memory + 3 * TENSOR_TILE * D};
     q.fetch(a.q, first, end, a.heads, head);
     dout.fetch(args.dout, first, end, a.heads, head);
+    copy_async_commit(); // so that the end waits for them even where the loop does not run
 
     const uint32_t mine = warp() * 16;
     uint32_t seen[2];
@@ -67,6 +68,7 @@ template <int D> __device__ void tensor_core_key_gradient(const AttentionBackwar
     const SwizzledTile<D> q = {memory + 2 * TENSOR_TILE * D}, dout = {memory + 3 * TENSOR_TILE * D};
     k.fetch(a.k, first, a.key_rows, a.kv_heads, kv_head);
     v.fetch(a.v, first, a.key_rows, a.kv_heads, kv_head);
+    copy_async_commit(); // so that the end waits for them even where the loop does not run
 
     const uint32_t mine = warp() * 16;
     float dk[D / 8][4] = {}, dv[D / 8][4] = {};
