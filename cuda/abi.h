@@ -180,8 +180,8 @@ typedef struct {
 } EmbeddingMaskGrad;
 ABI_LAYOUT(EmbeddingMaskGrad, 72, width, 68);
 
-/// One digit of a stable sort of rows by id: count, scan, place with shift 0, then again with shift 9 (and with 18 where
-/// V is above 2¹⁸).
+/// One digit of a stable sort of rows by id: count, scan, place with shift 0, then again with shift 9 (and with 18
+/// where V is above 2¹⁸).
 typedef struct {
     const uint32_t *ids;      ///< [R]
     const uint32_t *order_in; ///< [R], the previous digit's order; null: rows in order

@@ -647,7 +647,8 @@ impl Default for EmbeddingMaskGrad {
         }
     }
 }
-/// One digit of a stable sort of rows by id: count, scan, place with shift 0, then again with shift 9 (V ≤ 2¹⁸).
+/** One digit of a stable sort of rows by id: count, scan, place with shift 0, then again with shift 9 (and with 18
+ where V is above 2¹⁸).*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct EmbeddingSort {
