@@ -1,8 +1,8 @@
 // Token embedding: rows of a table, times the mask of the hidden size (axis d).
 //
 // The table's gradient adds the rows of one id in their order, without atomics: ids are sorted first (two digits of
-// nine bits, `sort_*` once per digit), `offsets` finds each id's stretch, and a block of `backward` owns one row of the
-// table.
+// nine bits, `sort_*` once per digit), `offsets` finds each id's stretch, and a block of `backward` owns eight rows of
+// the table.
 
 #include "device/counting_sort.cuh"
 #include "device/kernel.cuh"
@@ -12,6 +12,7 @@
 constexpr uint32_t THREADS = 256;
 constexpr uint32_t ROWS = THREADS / WARP; // of a block, where a warp walks one row
 constexpr uint32_t DIGIT = 512;           // values of a digit
+constexpr uint32_t IDS = 8;               // rows of the table whose gradient a block makes
 
 template <typename T, int N> __device__ void forward_row(const EmbeddingForward &args, uint32_t row) {
     const T *entry = row_of<const T>(args.table, args.ids[row], args.width);
@@ -61,36 +62,39 @@ template <typename T> __device__ void mask_grad(const EmbeddingMaskGrad &args) {
     else mask_row<T, 1>(args, row, mine);
 }
 
-template <typename T, int N> __device__ void table_row(const EmbeddingBackward &args, uint32_t id) {
-    const uint32_t first = args.offsets[id], end = args.offsets[id + 1];
-    float *dtable = row_of<float>(args.dtable, id, args.width);
-    if (first == end && args.accumulate) return;
+/// IDS rows of the table: thread t owns the same columns of each, and finds their intervals of the mask once.
+template <typename T, int N> __device__ void table_rows(const EmbeddingBackward &args, uint32_t first) {
+    __shared__ uint32_t bounds[IDS + 1]; // where each id's rows start in the order
+    const uint32_t ids = min(args.vocab - first, IDS);
+    if (threadIdx.x <= ids) bounds[threadIdx.x] = args.offsets[first + threadIdx.x];
+    __syncthreads();
+    const bool occur = bounds[0] < bounds[ids]; // most ids of a large vocabulary do not
     for (uint32_t column = threadIdx.x * N; column < args.width; column += THREADS * N) {
-        float sum[N] = {};
-        if (args.accumulate) load(sum, dtable + column);
-        if (first == end) { // most ids of a large vocabulary: no mask needs to be looked up
-            store(dtable + column, sum);
-            continue;
-        }
-        const MaskColumns<N> mask(args.mask, column);
+        const MaskColumns<N> mask(args.mask, column, occur);
+        for (uint32_t id = 0; id < ids; id++) {
+            float *dtable = row_of<float>(args.dtable, first + id, args.width) + column;
+            if (args.accumulate && bounds[id] == bounds[id + 1]) continue;
+            float sum[N] = {};
+            if (args.accumulate) load(sum, dtable);
 #pragma unroll 4
-        for (uint32_t i = first; i < end; i++) {
-            const uint32_t row = args.order[i];
-            float d[N], m[N];
-            load(d, row_of<const T>(args.dy, row, args.width) + column);
-            mask.values(m, args.mask, row);
+            for (uint32_t i = bounds[id]; i < bounds[id + 1]; i++) {
+                const uint32_t row = args.order[i];
+                float d[N], m[N];
+                load(d, row_of<const T>(args.dy, row, args.width) + column);
+                mask.values(m, args.mask, row);
 #pragma unroll
-            for (int j = 0; j < N; j++) sum[j] += masked(d[j], m[j]);
+                for (int j = 0; j < N; j++) sum[j] += masked(d[j], m[j]);
+            }
+            store(dtable, sum);
         }
-        store(dtable + column, sum);
     }
 }
 
 template <typename T> __device__ void backward(const EmbeddingBackward &args) {
     // 16 bytes of the gradient and as many elements of dy.
-    if (wide_rows<float>(args.width, args.dtable) && wide_rows<T>(args.width, args.dy))
-        table_row<T, 4>(args, blockIdx.x);
-    else table_row<T, 1>(args, blockIdx.x);
+    const bool wide = wide_rows<float>(args.width, args.dtable) && wide_rows<T>(args.width, args.dy);
+    if (wide) table_rows<T, 4>(args, blockIdx.x * IDS);
+    else table_rows<T, 1>(args, blockIdx.x * IDS);
 }
 
 // launch: grid rows/8, block 256, shared 0
@@ -133,6 +137,6 @@ KERNEL(THREADS) embedding_offsets_u32(const __grid_constant__ EmbeddingOffsets a
     args.offsets[id] = low;
 }
 
-// launch: grid vocab, block 256, shared 0
+// launch: grid vocab/8, block 256, shared 0
 KERNEL(THREADS, 5) embedding_backward_f32(const __grid_constant__ EmbeddingBackward args) { backward<float>(args); }
 KERNEL(THREADS, 5) embedding_backward_bf16(const __grid_constant__ EmbeddingBackward args) { backward<bf16>(args); }

@@ -63,8 +63,9 @@ __device__ inline uint32_t interval_of(const Mask &mask, uint32_t i) {
 /// The intervals of N neighbouring columns, for a thread that meets the same columns in many rows.
 template <int N> class MaskColumns {
   public:
-    __device__ MaskColumns(const Mask &mask, uint32_t column) {
-        if (mask.candidates == 0) return;
+    /// Only what is `wanted` is looked up.
+    __device__ MaskColumns(const Mask &mask, uint32_t column, bool wanted = true) {
+        if (mask.candidates == 0 || !wanted) return;
         const uint32_t period = mask.ends[mask.candidates - 1];
         uint32_t c = 0;
 #pragma unroll
