@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::contract::Contract;
 use super::table::Cost;
 use crate::device::{pool, with_threads};
-use crate::engine::profile::{RequestCost, serve};
+use crate::engine::profile::{RequestCost, median, serve};
 use crate::model::Lm;
 use crate::{Error, Result};
 
@@ -31,8 +31,15 @@ impl Measurement {
     }
 }
 
-/// Serves each model `repeats` times in turn, on the contract's threads, after one unmeasured request each: a machine that
-/// becomes slower does so for all.
+/// Rounds go on, up to so many times the repeats asked for, until the medians are known to [`PRECISE`].
+const MORE: usize = 4;
+/// A median's relative standard error that is good enough.
+const PRECISE: f64 = 0.005;
+
+/// Serves each model at least `repeats` times in turn, on the contract's threads, after one unmeasured request each.
+///
+/// What slows a whole round down slows all models: each round's times are divided by its common factor, the median over the
+/// models of their time against their own median. Where the machine is busy, more rounds are taken.
 pub fn measure(models: &[&Lm], contract: &Contract, repeats: usize) -> Result<Vec<Measurement>> {
     if repeats == 0 {
         return Err(Error::Usage("measuring needs at least 1 repeat".into()));
@@ -41,21 +48,27 @@ pub fn measure(models: &[&Lm], contract: &Contract, repeats: usize) -> Result<Ve
     with_threads(contract.threads, || {
         let mut requests: Vec<Vec<RequestCost>> = vec![Vec::new(); models.len()];
         let mut resident = vec![None; models.len()];
-        for repeat in 0..=repeats {
+        for lm in models {
+            serve(lm, workload)?;
+        }
+        for round in 0..MORE * repeats {
+            if round >= repeats && is_precise(&requests) {
+                break;
+            }
             for (i, lm) in models.iter().enumerate() {
-                let request = serve(lm, workload)?;
-                if repeat > 0 {
-                    requests[i].push(request);
-                }
+                requests[i].push(serve(lm, workload)?);
                 resident[i] = resident_bytes();
             }
         }
         let steps = workload.output_tokens.max(1) as f64;
+        let factors = round_factors(&requests);
         let measurement = |i: usize| {
-            let cost = |of: &dyn Fn(&RequestCost) -> f64| Cost::of(requests[i].iter().map(of).collect());
+            let cost = |of: &dyn Fn(&RequestCost) -> f64| {
+                Cost::of(requests[i].iter().zip(&factors).map(|(request, factor)| of(request) / factor).collect())
+            };
             let workspace = requests[i].iter().map(|r| r.peak_bytes).max().unwrap_or(0);
             Measurement {
-                request: cost(&|r| r.prefill_seconds + r.decode_seconds),
+                request: cost(&|r| seconds(r)),
                 prefill_seconds: cost(&|r| r.prefill_seconds).median,
                 decode_step_seconds: cost(&|r| r.decode_seconds / steps).median,
                 peak_bytes: weight_bytes(models[i]) + workspace,
@@ -64,6 +77,31 @@ pub fn measure(models: &[&Lm], contract: &Contract, repeats: usize) -> Result<Ve
         };
         Ok((0..models.len()).map(measurement).collect())
     })?
+}
+
+fn seconds(request: &RequestCost) -> f64 {
+    request.prefill_seconds + request.decode_seconds
+}
+
+/// By how much each round was slower for all models than the rounds are in the middle; 1 for a model alone, of which nobody
+/// can tell.
+fn round_factors(requests: &[Vec<RequestCost>]) -> Vec<f64> {
+    let rounds = requests.first().map_or(0, Vec::len);
+    if requests.len() < 2 {
+        return vec![1.0; rounds];
+    }
+    let medians: Vec<f64> = requests.iter().map(|of| median(of.iter().map(seconds).collect())).collect();
+    let factor = |round: usize| median(requests.iter().zip(&medians).map(|(r, m)| seconds(&r[round]) / m).collect());
+    (0..rounds).map(factor).collect()
+}
+
+/// Whether every median is known well enough: of a normal distribution, its standard error is 0.93 · IQR / √n.
+fn is_precise(requests: &[Vec<RequestCost>]) -> bool {
+    let factors = round_factors(requests);
+    requests.iter().all(|of| {
+        let cost = Cost::of(of.iter().zip(&factors).map(|(request, factor)| seconds(request) / factor).collect());
+        0.93 * cost.iqr <= PRECISE * cost.median * (cost.repeats as f64).sqrt()
+    })
 }
 
 /// What a model's weights take of the pool.

@@ -59,7 +59,7 @@ pub fn run(c: &Compression) -> Result<()> {
     let (mut student, mut round) = attempt(c, &profile, &sorted, &targets, &repaired)?;
     let mut rounds = Vec::new();
     while !round.met && rounds.len() < c.recipe.measure.rounds {
-        let tighter: Vec<Resource> = targets.iter().map(|target| tighten(target, &round)).collect();
+        let tighter: Vec<Resource> = targets.iter().map(|t| tighten(t, &round, c.recipe.search.delta)).collect();
         rounds.push(round);
         let Ok(again) = repair(&c.space, &probabilities, &tighter, c.recipe.search.delta) else {
             tracing::warn!("the measured student is over a limit, and no smaller architecture is left");
@@ -113,14 +113,16 @@ fn attempt(
     Ok((student, round))
 }
 
-/// The target, smaller by what the measured student was over the limit.
-fn tighten(target: &Resource, round: &RoundResult) -> Resource {
+/// The target, smaller by what the measured student was over the limit and by `delta`: just on the limit, the next
+/// measurement would be over it every other time.
+fn tighten(target: &Resource, round: &RoundResult, delta: f64) -> Resource {
     let over = match (round.measured.get(&target.name), round.limit.get(&target.name)) {
         (Some(measured), Some(limit)) if target.name == "throughput" => limit / measured,
         (Some(measured), Some(limit)) => measured / limit,
         _ => 1.0,
     };
-    Resource { limit: target.limit / over.max(1.0), ..target.clone() }
+    let factor = if over > 1.0 { over / (1.0 - delta) } else { 1.0 };
+    Resource { limit: target.limit / factor, ..target.clone() }
 }
 
 /// Reads what [`run`] left.
