@@ -19,7 +19,7 @@ pub fn write(report: &Report, folder: &Path) -> Result<()> {
     write_atomic(&folder.join("report.html"), |out| out.write_all(page.as_bytes()))
 }
 
-/// Reads what [`write`] left in `report.json`.
+/// Reads what [`write()`] left in `report.json`.
 ///
 /// # Errors
 /// [`Error::Io`] where the file cannot be read, [`Error::Input`] naming the line where it is no report.

@@ -72,21 +72,21 @@ impl RunDir {
     }
 }
 
-/// A folder with content but without a recipe is somebody's, and no run.
+/// A folder with content but without a recipe and its inputs is somebody's, and no run: a recipe alone is a user's own.
 fn refuse_foreign(path: &Path) -> Result<()> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::io(path, "read")(error)),
     };
-    if path.join(RECIPE).exists() {
+    if path.join(RECIPE).exists() && path.join(INPUTS).exists() {
         return Ok(());
     }
     for entry in entries {
         let name = entry.map_err(Error::io(path, "read"))?.file_name();
         // What a process that was killed at the start leaves.
         if name != LOCK && name != INPUTS && !files::is_temporary(&name) {
-            let found = format!("a folder without {RECIPE} that holds {name:?}");
+            let found = format!("a folder without {RECIPE} and {INPUTS} that holds {name:?}");
             return Err(Error::input(path, "run directory", found, "a run directory, an empty folder, or nothing"));
         }
     }

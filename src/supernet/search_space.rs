@@ -75,7 +75,25 @@ impl SearchSpace {
             let expected = "an axis with two candidates or more of a layer that the parent has";
             return Err(Error::input(&space.file, "top level", "nothing to choose", expected));
         }
-        Ok(SearchSpace { parent, gates })
+        let space_over = SearchSpace { parent, gates };
+        if (0..space_over.parent.layers.len()).all(|layer| space_over.may_go(layer)) {
+            let expected = "a layer that stays: a width above 0, or a parent with layers that no axis removes";
+            return Err(Error::input(&space.file, "top level", "a space that removes every layer", expected));
+        }
+        Ok(space_over)
+    }
+
+    /// Whether a choice leaves the layer out.
+    fn may_go(&self, layer: usize) -> bool {
+        let may_be_0 = |axis, fixed: usize| match self.gate(axis, Some(layer)) {
+            Some(gate) => self.gates[gate].candidates[0] == 0,
+            None => fixed == 0,
+        };
+        match &self.parent.layers[layer] {
+            Layer::Mamba(_) => may_be_0(Axis::KeepMamba, 1),
+            Layer::Moe(m) => may_be_0(Axis::Routed, m.intermediate) && may_be_0(Axis::Shared, m.shared_intermediate),
+            Layer::Attention(_) | Layer::Mlp(_) => false,
+        }
     }
 
     /// The gate of an axis, as an index; `None` where it is fixed. `layer` is `None` for d and H.

@@ -58,7 +58,7 @@ impl Space {
     /// Reads a TOML file. Sizes are checked against a parent by [`super::SearchSpace::new`].
     ///
     /// # Errors
-    /// [`Error::Input`] naming the file and the line where it is no such table.
+    /// [`crate::Error::Input`] naming the file and the line where it is no such table.
     pub fn from_file(path: &Path) -> Result<Space> {
         Space::from_toml(path, &files::read_text(path)?)
     }

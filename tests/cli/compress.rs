@@ -225,7 +225,9 @@ fn broken_recipes_are_refused_before_any_work() {
     in_recipe("alpha = 3.0", "alpha = -1.0", &["alpha", "-1"]);
     in_recipe("alpha = 3.0", "temperature = 0.0", &["search.temperature", "above 0"]);
     in_recipe("steps = 12", "steps = 0", &["search.training.steps", "0 steps"]);
-    in_recipe("examples = 2", "examples = 0", &["evaluate.examples", "at least 1"]);
+    in_recipe("examples = 2", "examples = 0", &["evaluate.examples", "from 1 to"]);
+    in_recipe("length = 64", "length = 9223372036854775807", &["rank.length", "from 1 to"]);
+    in_recipe("slack = \"binding\"", "router = { width = 9223372036854775807 }", &["search.router.width", "from 1 to"]);
     in_recipe("kind = \"tasks\"", "kind = \"task\"", &["\"task\"", "tasks"]);
     let in_space = |from: &str, to: &str, parts: &[&str]| {
         assert!(SPACE.contains(from), "{from}");
@@ -243,6 +245,10 @@ fn broken_recipes_are_refused_before_any_work() {
     in_contract("memory_of_parent = 0.6", "memory_of_parent = -1", &["limits.memory_of_parent", "above 0"]);
     in_contract("latency_ms = 60000", "memory_mib = 3", &["limits.memory_mib", "memory_of_parent", "one of the two"]);
     in_contract("threads = 1", "threds = 1", &["did you mean `threads`?"]);
+    // A user's own folder that happens to hold a recipe is no run directory.
+    let own = folder.path().to_str().unwrap();
+    compress(&["run", &recipe, "--out", own]).refused(2, &["run directory", "a folder without"]);
+    assert!(!folder.path().join("lock").exists());
     fs::write(folder.at("plain"), "a file").unwrap();
     compress(&["run", &recipe, "--out", &folder.at("plain/run")]).refused(1, &["plain/run", "Not a directory"]);
     compress(&["run", &folder.at("none.toml"), "--out", &folder.at("run")]).refused(1, &["none.toml", "read"]);

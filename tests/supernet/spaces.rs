@@ -130,6 +130,15 @@ fn impossible_spaces_are_refused() {
     refused(&twelve(7), "[moe]\nexperts = [12, 8]", ["moe.experts", "8, 6 within topk_group = 3", "per_tok = 7"]);
 }
 
+#[test]
+fn a_space_that_removes_every_layer_is_refused() {
+    let parent = config_with(json!({ "layers_block_type": ["mamba", "moe"], "num_hidden_layers": 2 }));
+    let all = "[mamba]\nremove = true\n[moe]\nintermediate = [48, 0]\nshared_intermediate = [80, 0]";
+    refused(&parent, all, ["top level", "removes every layer", "a layer that stays"]);
+    // The shared expert stays.
+    space(&parent, "[mamba]\nremove = true\n[moe]\nintermediate = [48, 0]");
+}
+
 fn refused(parent: &Config, text: &str, says: [&str; 3]) {
     let result = Space::from_toml(Path::new("space.toml"), text).and_then(|space| SearchSpace::new(&space, parent));
     let error = result.err().unwrap_or_else(|| panic!("accepted: {text}"));

@@ -222,6 +222,11 @@ impl Default for MeasureRecipe {
     }
 }
 
+/// More is a slip of the pen.
+const MOST_SEQUENCES: usize = 1 << 24;
+const MOST_TOKENS: usize = 1 << 20;
+const MOST_REPEATS: usize = 10_000;
+
 impl Recipe {
     /// Reads and checks a recipe.
     ///
@@ -242,18 +247,24 @@ impl Recipe {
 
     fn check(&self, path: &Path) -> Result<()> {
         let sizes = [
-            ("rank.sequences", self.rank.sequences, 1),
-            ("rank.length", self.rank.length, 1),
-            ("profile.repeats", self.profile.repeats, 1),
-            ("profile.layers_per_run", self.profile.layers_per_run, 1),
-            ("profile.held_out_repeats", self.profile.held_out_repeats, 1),
-            ("evaluate.examples", self.evaluate.examples, 1),
-            ("evaluate.sequences", self.evaluate.sequences, 1),
-            ("evaluate.length", self.evaluate.length, 2),
-            ("measure.repeats", self.measure.repeats, 1),
+            ("rank.sequences", self.rank.sequences, 1, MOST_SEQUENCES),
+            ("rank.length", self.rank.length, 1, MOST_TOKENS),
+            ("profile.repeats", self.profile.repeats, 1, MOST_REPEATS),
+            ("profile.layers_per_run", self.profile.layers_per_run, 1, MOST_REPEATS),
+            ("profile.starts", self.profile.starts, 0, MOST_REPEATS),
+            ("profile.held_out", self.profile.held_out, 0, MOST_REPEATS),
+            ("profile.held_out_repeats", self.profile.held_out_repeats, 1, MOST_REPEATS),
+            ("search.router.width", self.search.router.width, 1, MOST_REPEATS),
+            ("evaluate.examples", self.evaluate.examples, 1, MOST_SEQUENCES),
+            ("evaluate.sequences", self.evaluate.sequences, 1, MOST_SEQUENCES),
+            ("evaluate.length", self.evaluate.length, 2, MOST_TOKENS),
+            ("measure.repeats", self.measure.repeats, 1, MOST_REPEATS),
+            ("measure.rounds", self.measure.rounds, 0, MOST_REPEATS),
         ];
-        if let Some((key, found, least)) = sizes.into_iter().find(|(_, found, least)| found < least) {
-            return Err(Error::input(path, key, found.to_string(), format!("at least {least}")));
+        for (key, found, least, most) in sizes {
+            if !(least..=most).contains(&found) {
+                return Err(Error::input(path, key, found.to_string(), format!("from {least} to {most}")));
+            }
         }
         self.search.training.check(path, "search.training")?;
         self.recover.training.check(path, "recover.training")?;
