@@ -17,7 +17,12 @@ fn refused(from: &str, to: &str, code: i32, parts: &[&str]) {
 fn text_that_is_no_recipe_is_refused_by_line_and_key() {
     refused("[model]", "hello", 2, &["recipe.toml", "line 1, `hello`"]);
     refused("seed = 3", "sead = 3", 2, &["line 3, `sead = 3`", "unknown field", "`config`, `seed`, `dtype`"]);
-    refused("[train]", "[trian]", 2, &["line 9", "trian", "`model`, `data`, `train`"]);
+    refused(
+        "[train]",
+        "[trian]",
+        2,
+        &["line 9", "trian", "`model`, `data`, `routing`, `train`: did you mean `train`?"],
+    );
     refused("steps = 4", "steps = \"four\"", 2, &["line 10, `steps = \"four\"`", "string"]);
     refused("steps = 4", "steps = -1", 2, &["line 10, `steps = -1`", "-1"]);
     refused("steps = 4", "steps = 4\nsteps = 5", 2, &["line 11, `steps = 5`", "duplicate key"]);

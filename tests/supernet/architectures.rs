@@ -63,8 +63,11 @@ fn a_uniform_choice_needs_a_gate_and_a_candidate() {
 
 #[test]
 fn a_student_without_layers_is_refused() {
-    let parent = config_with(json!({ "layers_block_type": ["mamba", "moe"] }));
-    let space = space(&parent, "[mamba]\nremove = true\n[moe]\nintermediate = [48, 0]\nshared_intermediate = [80, 0]");
+    let parent = config_with(json!({ "layers_block_type": ["mamba", "moe", "attention"] }));
+    let text = "[mamba]\nremove = true\n[moe]\nintermediate = [48, 0]\nshared_intermediate = [80, 0]";
+    let mut space = space(&parent, text);
+    // No space file gives such a space: the attention layer stays.
+    space.parent.layers.truncate(2);
     let choice = autocompress::supernet::Choice(vec![0; space.gates.len()]);
     assert!(space.config_of(&choice).unwrap_err().to_string().contains("no layers"));
 }
