@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use super::output;
-use crate::cost::Validation;
+use crate::cost::{MIB, Validation};
 use crate::report::{self, Report};
 use crate::stages::compress::{Compression, Stage, profile, quickstart};
 use crate::{Error, Result};
@@ -131,14 +131,13 @@ fn validation_table(validation: &Validation) -> String {
     let mut lines =
         vec![format!("{:>14} {:>12} {:>12} {:>14} {:>14}", "", "predicted", "measured", "predicted", "measured")];
     for (i, (predicted, measured)) in validation.points.iter().enumerate() {
-        let mib = |bytes: f64| bytes / (1 << 20) as f64;
         lines.push(format!(
             "{:>14} {:>9.2} ms {:>9.2} ms {:>10.3} MiB {:>10.3} MiB",
             if i == 0 { "parent".into() } else { i.to_string() },
             1e3 * predicted.request_seconds,
             1e3 * measured.request.median,
-            mib(predicted.memory_bytes),
-            mib(measured.peak_bytes as f64),
+            predicted.memory_bytes / MIB,
+            measured.peak_bytes as f64 / MIB,
         ));
     }
     let drift = format!("latency, predictions times {:.3}", validation.drift);

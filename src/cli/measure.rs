@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use super::{compress, output};
-use crate::cost::{Contract, Measurement, measure};
+use crate::cost::{Contract, MIB, Measurement, measure};
 use crate::model::checkpoint::MtpChoice;
 use crate::model::{Lm, load};
 use crate::stages::compress::Stage;
@@ -57,7 +57,7 @@ fn table(models: &[PathBuf], measured: &[Measurement], contract: &Contract) -> S
             1e3 * m.prefill_seconds,
             1e3 * m.decode_step_seconds,
             m.throughput(contract),
-            m.peak_bytes as f64 / (1 << 20) as f64,
+            m.peak_bytes as f64 / MIB,
             dir.display()
         ));
     }

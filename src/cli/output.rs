@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 
+pub use crate::report::count;
 use crate::{Error, Result};
 
 /// Writes `text` and a line break. A reader that went away (`| head`) ends the output, not the program.
@@ -22,16 +23,6 @@ pub fn note(text: &str) {
 pub fn json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Error::io("standard output", "write")(e.into()))?;
     line(&text)
-}
-
-/// 1234567 as "1.235 M".
-pub fn count(n: u64) -> String {
-    match n {
-        0..1_000 => n.to_string(),
-        1_000..1_000_000 => format!("{:.1} K", n as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.2} M", n as f64 / 1e6),
-        _ => format!("{:.2} B", n as f64 / 1e9),
-    }
 }
 
 /// Bytes in binary units.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::model::MIB;
 use crate::engine::profile::Workload;
 use crate::{Error, Result, config_file, files};
 
@@ -110,7 +111,7 @@ impl Contract {
         let l = self.limits;
         let limits = Limits {
             latency_ms: of(l.latency_ms, l.latency_of_parent, 1e3 * seconds),
-            memory_mib: of(l.memory_mib, l.memory_of_parent, bytes / (1 << 20) as f64),
+            memory_mib: of(l.memory_mib, l.memory_of_parent, bytes / MIB),
             throughput: of(l.throughput, l.throughput_of_parent, self.generated_tokens() / seconds),
             ..Limits::default()
         };

@@ -20,7 +20,7 @@ pub use configurations::{Configurations, LayerConfigurations};
 pub use contract::{Contract, Device, Engine, Limits, Precision};
 pub use dummy::Dummy;
 pub use measure::{Measurement, measure, weight_bytes};
-pub use model::{CostModel, PartPrediction, Prediction};
+pub use model::{CostModel, MIB, PartPrediction, Prediction};
 pub use plan::{Plan, Run};
 pub use profile::{ProfileOptions, profile};
 pub use resource::{LayerTerm, Resource};

@@ -8,7 +8,8 @@ use crate::Result;
 use crate::engine::profile::Workload;
 use crate::supernet::{Choice, SearchSpace};
 
-const MIB: f64 = (1 << 20) as f64;
+/// Bytes.
+pub const MIB: f64 = (1 << 20) as f64;
 
 /// What every architecture of a space costs under a contract.
 ///

@@ -1,5 +1,8 @@
 //! What one training step reads.
 
+use crate::tensor::Segments;
+use crate::{Error, Result};
+
 /// The target of a position that the loss leaves out.
 pub const IGNORE: u32 = u32::MAX;
 
@@ -22,6 +25,15 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Which rows form one sequence.
+    ///
+    /// # Errors
+    /// [`Error::Contract`] where the offsets do not rise from 0.
+    pub fn rows(&self) -> Result<Segments> {
+        Segments::from_offsets(&self.segments)
+            .ok_or_else(|| Error::contract("batch", "segments", &self.segments, "offsets that rise from 0"))
+    }
+
     /// How many positions the loss counts.
     pub fn valid_tokens(&self) -> usize {
         self.targets.iter().filter(|&&target| target != IGNORE).count()

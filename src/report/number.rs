@@ -47,7 +47,7 @@ pub(super) fn signed_percent(share: f64) -> String {
 }
 
 /// 1234567 as "1.23 M".
-pub(super) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     match n {
         0..1_000 => n.to_string(),
         1_000..1_000_000 => format!("{:.1} K", n as f64 / 1e3),

@@ -117,8 +117,7 @@ fn write_manifest(step: u64, folder: &Path) -> Result<()> {
         Ok(ManifestFile { sha256: digest_file(&path)?, bytes, name })
     };
     let manifest = Manifest { step, files: names.into_iter().map(describe).collect::<Result<_>>()? };
-    let text = serde_json::to_string_pretty(&manifest).map_err(|error| Error::io(folder, "write")(error.into()))?;
-    files::write_atomic(&folder.join(MANIFEST), |file| writeln!(file, "{text}"))
+    files::write_json(&folder.join(MANIFEST), &manifest)
 }
 
 /// Names of all files below `folder`, with `/` between parts.
@@ -137,9 +136,7 @@ fn list_files(folder: &Path, within: &str, names: &mut Vec<String>) -> Result<()
 
 fn verify(found: &FoundCheckpoint) -> Result<()> {
     let path = found.path.join(MANIFEST);
-    let text = files::read_text(&path)?;
-    let manifest: Manifest = serde_json::from_str(&text)
-        .map_err(|error| Error::input(&path, format!("line {}", error.line()), error.to_string(), "a manifest"))?;
+    let manifest: Manifest = files::read_json(&path, "a manifest")?;
     if manifest.step != found.step {
         return Err(Error::input(&path, "step", manifest.step.to_string(), found.step.to_string()));
     }

@@ -46,8 +46,7 @@ impl RunDir {
         files::remove_leftovers(path)?;
         if is_new {
             let list: BTreeMap<_, _> = inputs.iter().map(|input| (&input.name, &input.digest)).collect();
-            let list = serde_json::to_string_pretty(&list).map_err(|error| Error::Usage(error.to_string()))?;
-            files::write_atomic(&path.join(INPUTS), |file| writeln!(file, "{list}"))?;
+            files::write_json(&path.join(INPUTS), &list)?;
             // Last: where it is, the directory is complete.
             files::write_atomic(&path.join(RECIPE), |file| file.write_all(recipe_text.as_bytes()))?;
         }
@@ -136,9 +135,7 @@ fn check_recipe(path: &Path, recipe: &str) -> Result<()> {
 }
 
 fn check_inputs(path: &Path, inputs: &[Input]) -> Result<()> {
-    let text = files::read_text(path)?;
-    let mut before: BTreeMap<String, String> = serde_json::from_str(&text)
-        .map_err(|error| Error::input(path, format!("line {}", error.line()), error.to_string(), "digests by name"))?;
+    let mut before: BTreeMap<String, String> = files::read_json(path, "digests by name")?;
     for Input { name, digest } in inputs {
         match before.remove(name) {
             Some(old) if old == *digest => {}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// An append-only file of JSON lines. Each is an object; those of a step hold it under `step`.
 #[derive(Debug)]
@@ -52,6 +52,18 @@ impl Metrics {
     pub fn sync(&mut self) -> Result<()> {
         self.file.sync_data().map_err(Error::io(&self.path, "sync"))
     }
+}
+
+/// All lines of a finished file.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Input`] naming the line that is no JSON.
+pub fn read_lines(path: &Path) -> Result<Vec<Value>> {
+    let line = |(i, line): (usize, &str)| {
+        serde_json::from_str(line)
+            .map_err(|error| Error::input(path, format!("line {}", i + 1), error.to_string(), "a JSON object"))
+    };
+    files::read_text(path)?.lines().enumerate().map(line).collect()
 }
 
 /// Bytes of the lines to keep.

@@ -17,4 +17,4 @@ mod stages;
 pub use checkpoints::{Checkpoints, FoundCheckpoint, Latest};
 pub use digest::{digest_bytes, digest_file};
 pub use directory::{Input, RunDir};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, read_lines};

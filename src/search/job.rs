@@ -9,13 +9,13 @@ use super::schedule::Annealing;
 use super::state::{GateState, SearchState, axis_norms};
 use crate::autograd::{Draws, Gradients, Params, Tape, Var};
 use crate::cost::Resource;
-use crate::data::{Batch, IGNORE};
-use crate::model::{ExpertMasking, Input, Lm};
-use crate::ops::distill_loss::{DistillOptions, Head, TeacherHead, distill_loss};
+use crate::data::Batch;
+use crate::model::{ExpertMasking, Lm};
+use crate::ops::distill_loss::DistillOptions;
 use crate::ops::gumbel_softmax::{gumbel_noise, gumbel_softmax};
 use crate::supernet::{Axis, Choice, SearchSpace};
-use crate::tensor::{Segments, Tensor};
-use crate::train::{Job, StepState};
+use crate::tensor::Tensor;
+use crate::train::{Job, StepState, Student, distillation};
 use crate::{Error, Result};
 
 /// What a search trains.
@@ -228,23 +228,13 @@ impl<'p> Search<'p> {
         noise: &[Tensor],
         grads: &mut Gradients,
     ) -> Result<(f64, Vec<Tensor>)> {
-        let segments = Segments::from_offsets(&batch.segments)
-            .ok_or_else(|| Error::contract("search", "segments", &batch.segments, "offsets that rise from 0"))?;
-        let input = Input::new(&batch.tokens, &segments);
-        let quiet = Tape::inference();
-        let taught = self.parent.forward(&quiet, &input)?.hidden;
-        let head = self.parent.head(&quiet);
         let tape = Tape::new();
         let (logits, y) = self.draws(&tape, noise, state.step)?;
         let of_sequence = (0..batch.sequences).map(|i| ((state.first_sequence + i) % self.options.draws) as u32);
         let draws = Draws::Sequences { length: batch.length, of_sequence: of_sequence.collect() };
         let masks = self.space.masks(&y, &tape, draws, self.options.expert_masking)?;
-        let input = Input { masks: Some(&masks), recompute: self.options.recompute, ..input };
-        let hidden = self.supernet.forward(&tape, &input)?.hidden;
-        let valid: Vec<bool> = batch.targets.iter().map(|target| *target != IGNORE).collect();
-        let student = Head { hidden: &hidden, weight: &self.supernet.head(&tape) };
-        let teacher = TeacherHead { hidden: taught.value(), weight: head.value() };
-        let loss = distill_loss(&tape, student, teacher, &valid, &self.options.distill)?;
+        let student = Student { lm: &self.supernet, masks: Some(&masks), recompute: self.options.recompute };
+        let loss = distillation(&tape, self.parent, student, batch, &self.options.distill)?;
         let value = f64::from(loss.value().item());
         let leaves = tape.backward(&loss, share, grads)?;
         let dz = logits.iter().map(|z| leaves.take(z).unwrap_or_else(|| Tensor::zeros(z.shape().clone())));

@@ -12,7 +12,6 @@ use crate::model::checkpoint::{DiskDtype, SaveOptions};
 use crate::model::{Config, Input, Lm};
 use crate::ops::cross_entropy::cross_entropy;
 use crate::run::{self, RunDir, digest_file};
-use crate::tensor::Segments;
 use crate::train::{Job, Progress, StepState, train};
 use crate::{Error, Result, config_file};
 
@@ -173,8 +172,7 @@ impl Job for Pretrain {
     }
 
     fn micro_batch(&mut self, batch: &Batch, share: f32, _: &StepState, grads: &mut Gradients) -> Result<f64> {
-        let segments = Segments::from_offsets(&batch.segments)
-            .ok_or_else(|| Error::contract("pretrain", "segments", &batch.segments, "offsets that rise from 0"))?;
+        let segments = batch.rows()?;
         let tape = Tape::new();
         let input = Input { tokens: &batch.tokens, segments: &segments, masks: None, recompute: self.recompute };
         let output = self.lm.forward(&tape, &input)?;

@@ -105,9 +105,7 @@ impl Importance {
 
     /// Reads what [`Importance::write`] wrote.
     pub fn from_file(path: &Path) -> Result<Importance> {
-        serde_json::from_str(&files::read_text(path)?).map_err(|error| {
-            Error::input(path, format!("line {}", error.line()), error.to_string(), "importance scores")
-        })
+        files::read_json(path, "importance scores")
     }
 }
 

@@ -1,10 +1,12 @@
 //! The one training loop: accumulation, clipping, schedule, checkpoints, metrics. A job gives it a step.
 
+mod distill;
 mod progress;
 mod run;
 mod schedule;
 mod state;
 
+pub use distill::{Student, distillation};
 pub use progress::Progress;
 pub use run::{Options, Summary, train};
 pub use schedule::Schedule;

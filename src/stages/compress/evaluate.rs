@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::Compression;
 use crate::autograd::Tape;
 use crate::data::tasks::{Split, TaskSource};
-use crate::data::{Batch, DataConfig, IGNORE, Source, Tokenizer};
-use crate::model::{Input, Lm};
-use crate::ops::distill_loss::{DistillOptions, Head, TeacherHead, distill_loss};
+use crate::data::{Batch, DataConfig, Source, Tokenizer};
+use crate::model::Lm;
+use crate::ops::distill_loss::DistillOptions;
 use crate::stages::evaluate::{Evaluation, evaluate_records, evaluate_tasks};
-use crate::tensor::Segments;
+use crate::train::{Student, distillation};
 use crate::{Error, Result, files};
 
 const EVALUATE: &str = "evaluate/evaluate.json";
@@ -70,7 +70,7 @@ pub fn held_out(c: &Compression) -> Result<Vec<Batch>> {
     let source: Box<dyn Source> = match (&recipe.held_out, &c.recipe.data) {
         (Some(data), _) => data.source(c.parent.config.vocab_size)?,
         (None, DataConfig::Tasks(tasks)) => Box::new(TaskSource::new(tasks.clone(), Split::HeldOut)?),
-        (None, data) => data.source(c.parent.config.vocab_size)?,
+        (None, _) => c.source(),
     };
     // Another order than any training's, where the data are the same.
     let seed = recipe.seed ^ (1 << 63);
@@ -86,17 +86,9 @@ pub fn held_out(c: &Compression) -> Result<Vec<Batch>> {
 pub fn mean_loss(parent: &Lm, student: &Lm, batches: &[Batch]) -> Result<(f64, u64)> {
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in batches {
-        let segments = Segments::from_offsets(&batch.segments)
-            .ok_or_else(|| Error::contract("evaluate", "segments", &batch.segments, "offsets that rise from 0"))?;
-        let input = Input::new(&batch.tokens, &segments);
         let tape = Tape::inference();
-        let taught = parent.forward(&tape, &input)?.hidden;
-        let hidden = student.forward(&tape, &input)?.hidden;
-        let valid: Vec<bool> = batch.targets.iter().map(|target| *target != IGNORE).collect();
-        let (parent_head, head) = (parent.head(&tape), student.head(&tape));
-        let teacher = TeacherHead { hidden: taught.value(), weight: parent_head.value() };
-        let student = Head { hidden: &hidden, weight: &head };
-        let loss = distill_loss(&tape, student, teacher, &valid, &DistillOptions::default())?;
+        let student = Student { lm: student, masks: None, recompute: false };
+        let loss = distillation(&tape, parent, student, batch, &DistillOptions::default())?;
         let count = batch.valid_tokens() as u64;
         sum += f64::from(loss.value().item()) * count as f64;
         tokens += count;

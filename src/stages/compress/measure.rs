@@ -3,12 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Compression, extract, profile};
-use crate::cost::{Contract, Limits, Measurement, Prediction, measure};
+use crate::cost::{Contract, Limits, MIB, Measurement, Prediction, measure};
 use crate::report::LimitResult;
 use crate::{Result, files};
 
 const MEASURE: &str = "measure/measure.json";
-const MIB: f64 = (1 << 20) as f64;
 
 /// `measure/measure.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +16,15 @@ pub struct Measured {
     pub student: Measurement,
     pub met: bool,
     pub limits: Vec<LimitResult>,
+}
+
+/// The unit that a resource's limit is told in.
+pub fn unit_of(resource: &str) -> &'static str {
+    match resource {
+        "memory" => "MiB",
+        "throughput" => "tokens/s",
+        _ => "ms",
+    }
 }
 
 /// A cost model's number (seconds of a request, bytes) in the unit that a resource's limit is told in.
@@ -39,26 +47,25 @@ pub fn judge(contract: &Contract, predicted: [&Prediction; 2], measured: [&Measu
         let of_predicted = |p: &Prediction| 1e3 * p.request_seconds;
         let of_measured = |m: &Measurement| 1e3 * m.request.median;
         let iqr = 1e3 * measured[1].request.iqr;
-        judged("latency", "ms", limit, latency_of_parent, predicted.map(of_predicted), measured.map(of_measured), iqr)
+        judged("latency", limit, latency_of_parent, predicted.map(of_predicted), measured.map(of_measured), iqr)
     });
     let memory = resolved.memory_mib.map(|limit| {
         let of_predicted = |p: &Prediction| p.memory_bytes / MIB;
         let of_measured = |m: &Measurement| m.peak_bytes as f64 / MIB;
-        judged("memory", "MiB", limit, memory_of_parent, predicted.map(of_predicted), measured.map(of_measured), 0.0)
+        judged("memory", limit, memory_of_parent, predicted.map(of_predicted), measured.map(of_measured), 0.0)
     });
     let throughput = resolved.throughput.map(|limit| {
         let of_predicted = |p: &Prediction| contract.generated_tokens() / p.request_seconds;
         let of_measured = |m: &Measurement| m.throughput(contract);
         let iqr = of_measured(measured[1]) * measured[1].request.iqr / measured[1].request.median;
         let share = throughput_of_parent;
-        judged("throughput", "tokens/s", limit, share, predicted.map(of_predicted), measured.map(of_measured), iqr)
+        judged("throughput", limit, share, predicted.map(of_predicted), measured.map(of_measured), iqr)
     });
     [latency, memory, throughput].into_iter().flatten().collect()
 }
 
 fn judged(
     resource: &str,
-    unit: &str,
     limit: f64,
     share_of_parent: Option<f64>,
     predicted: [f64; 2],
@@ -69,7 +76,7 @@ fn judged(
     let met = if at_least { measured[1] >= limit } else { measured[1] <= limit };
     LimitResult {
         resource: resource.into(),
-        unit: unit.into(),
+        unit: unit_of(resource).into(),
         at_least,
         limit,
         share_of_parent,

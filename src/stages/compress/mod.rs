@@ -27,6 +27,7 @@ mod stage;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use recipe::{EvaluateRecipe, MeasureRecipe, ProfileRecipe, RankRecipe, Recipe, RecoverRecipe, SearchRecipe};
@@ -51,8 +52,11 @@ pub struct Compression {
     /// Without its multi-token prediction head.
     pub parent: Lm,
     pub run: RunDir,
+    /// Digests of what the recipe reads, by name.
+    pub inputs: BTreeMap<String, String>,
     /// The format of most of the parent's weights, and so of the student's.
     pub dtype: DiskDtype,
+    source: Arc<dyn Source>,
     quiet: bool,
 }
 
@@ -76,13 +80,14 @@ impl Compression {
             let needed = training.least_memory(config.parameters().total, config.hidden_size, config.layers.len());
             memory::require("training", needed)?;
         }
-        for data in [Some(&recipe.data), recipe.evaluate.held_out.as_ref()].into_iter().flatten() {
-            data.source(parent.config.vocab_size).map_err(|error| error.within(recipe_path))?;
-        }
+        let open = |data: &DataConfig| data.source(parent.config.vocab_size).map_err(|error| error.within(recipe_path));
+        let source = Arc::from(open(&recipe.data)?);
+        recipe.evaluate.held_out.as_ref().map(open).transpose()?;
         let inputs = inputs(&recipe)?;
         let run = RunDir::create_or_open(out, &files::read_text(recipe_path)?, &inputs)?;
         let recipe_path = recipe_path.to_path_buf();
-        Ok(Compression { recipe, recipe_path, contract, space, parent, run, dtype, quiet })
+        let inputs = inputs.into_iter().map(|input| (input.name, input.digest)).collect();
+        Ok(Compression { recipe, recipe_path, contract, space, parent, run, inputs, dtype, source, quiet })
     }
 
     /// Does the stages from the first that is not complete to `until`. With `from`, that stage and all after it are done
@@ -112,23 +117,30 @@ impl Compression {
         self.stage(stage)
     }
 
-    /// Whether `stage` is complete, and made from what is there now.
+    /// Whether `stage` and all it was made from are complete, and of one piece.
     pub fn is_complete(&self, stage: Stage) -> Result<bool> {
-        let mut there = stage.outputs().iter().all(|output| self.run.path().join(output).exists());
-        for before in stage.reads() {
-            there = there && self.is_complete(*before)?;
+        let mut complete = Vec::new();
+        for one in Stage::ALL.into_iter().filter(|one| *one <= stage) {
+            let read = one.reads().iter().all(|before| complete.contains(before));
+            if read && self.is_current(one, &self.digest(one)?)? {
+                complete.push(one);
+            }
         }
-        if !there {
-            return Ok(false);
-        }
-        self.run.is_complete(stage.name(), &self.digest(stage)?)
+        Ok(complete.contains(&stage))
     }
 
+    /// Whether `stage` was completed from inputs of this digest, and its outputs are there.
+    fn is_current(&self, stage: Stage, digest: &str) -> Result<bool> {
+        let there = stage.outputs().iter().all(|output| self.path(output).exists());
+        Ok(there && self.run.is_complete(stage.name(), digest)?)
+    }
+
+    /// Does a stage, unless it is current; the stages that it reads are complete.
     fn stage(&self, stage: Stage) -> Result<()> {
-        if self.is_complete(stage)? {
+        let digest = self.digest(stage)?;
+        if self.is_current(stage, &digest)? {
             return Ok(());
         }
-        let digest = self.digest(stage)?;
         if !self.run.begin(stage.name(), &digest)? {
             self.discard(stage)?;
             self.run.begin(stage.name(), &digest)?;
@@ -151,7 +163,7 @@ impl Compression {
     fn digest(&self, stage: Stage) -> Result<String> {
         let mut text = stage.name().to_owned();
         for output in stage.reads().iter().flat_map(|before| before.outputs()) {
-            let path = self.run.path().join(output);
+            let path = self.path(output);
             let files = if path.is_dir() { files_in(&path)? } else { vec![path] };
             for path in files {
                 text += &format!(" {output} {}", digest_file(&path)?);
@@ -163,7 +175,7 @@ impl Compression {
     /// Removes what `stage` made. The marker goes last: until then it says what is there.
     fn discard(&self, stage: Stage) -> Result<()> {
         for output in stage.folders() {
-            let path = self.run.path().join(output);
+            let path = self.path(output);
             if path.is_dir() {
                 files::remove_dir(&path)?;
             } else if path.exists() {
@@ -182,9 +194,9 @@ impl Compression {
         Progress::new(what, steps, self.quiet)
     }
 
-    /// The training data.
-    pub fn source(&self) -> Result<Box<dyn Source>> {
-        self.recipe.data.source(self.parent.config.vocab_size).map_err(|error| error.within(&self.recipe_path))
+    /// The training data, read once.
+    pub fn source(&self) -> Box<dyn Source> {
+        Box::new(Arc::clone(&self.source))
     }
 
     /// The parent with its most important components first.
@@ -201,11 +213,6 @@ impl Compression {
 
     fn load(&self, name: &str) -> Result<Lm> {
         Ok(load(&self.path(name), MtpChoice::Drop)?.lm)
-    }
-
-    /// The digests of what the recipe reads.
-    pub fn inputs(&self) -> Result<BTreeMap<String, String>> {
-        Ok(inputs(&self.recipe)?.into_iter().map(|input| (input.name, input.digest)).collect())
     }
 }
 

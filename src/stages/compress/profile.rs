@@ -9,10 +9,9 @@ use super::Compression;
 use crate::cost::{
     self, Contract, CostModel, Dummy, Errors, Limits, Measurement, ProfileOptions, Resource, Table, Validation, compare,
 };
-use crate::device::with_threads;
 use crate::model::Lm;
 use crate::search::repair;
-use crate::supernet::Choice;
+use crate::supernet::{Choice, SearchSpace};
 use crate::{Result, files};
 
 const TABLE: &str = "cost/table.csv";
@@ -124,7 +123,8 @@ pub fn run(c: &Compression) -> Result<()> {
     };
     let held_out = choices[1..].iter().zip(rest).map(whole).collect::<Result<_>>()?;
     files::write_json(&c.path(PROFILE), &WholeModels { parent: measured[0], held_out })?;
-    reachable(&read(c)?)
+    let profile = read(c)?;
+    reachable(&c.space, &profile.model.resources)
 }
 
 /// The parent and random architectures by the recipe's seed, those of the table's own starts not among them.
@@ -142,13 +142,12 @@ fn held_out(c: &Compression) -> Result<Vec<Choice>> {
     Ok(choices)
 }
 
-/// Refuses limits that no architecture meets before a search is begun.
-fn reachable(profile: &Profile) -> Result<()> {
-    let space = profile.model.space();
-    let even = |gate: &crate::supernet::Gate| vec![-(gate.candidates.len() as f64).ln(); gate.candidates.len()];
-    let probabilities: Vec<Vec<f64>> = space.gates.iter().map(even).collect();
+/// Refuses limits that no architecture meets.
+pub fn reachable(space: &SearchSpace, resources: &[Resource]) -> Result<()> {
+    let even = |count: usize| vec![-(count as f64).ln(); count];
+    let probabilities: Vec<Vec<f64>> = space.gates.iter().map(|gate| even(gate.candidates.len())).collect();
     // δ = 1: how much of the limits is used does not matter here.
-    repair(space, &probabilities, &profile.model.resources, 1.0).map(drop)
+    repair(space, &probabilities, resources, 1.0).map(drop)
 }
 
 /// The contract with its shares as numbers, and the cost model that holds them.
@@ -191,7 +190,6 @@ pub fn validate(c: &Compression, count: usize, seed: u64, repeats: usize) -> Res
         }
         draw += 1;
     }
-    let validation =
-        with_threads(c.contract.threads, || cost::validate(&profile.model, &c.contract, &choices, repeats))??;
+    let validation = cost::validate(&profile.model, &c.contract, &choices, repeats)?;
     Ok((choices, validation))
 }

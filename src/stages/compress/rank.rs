@@ -1,9 +1,8 @@
 //! Ranking: how important each component of the parent is, from a calibration pass.
 
 use super::Compression;
+use crate::Result;
 use crate::supernet::Calibrator;
-use crate::tensor::Segments;
-use crate::{Error, Result};
 
 pub const IMPORTANCE: &str = "rank/importance.json";
 
@@ -13,7 +12,7 @@ const ROWS: usize = 4096;
 /// Reads the training data's sequences and writes `rank/importance.json`.
 pub fn run(c: &Compression) -> Result<()> {
     let options = &c.recipe.rank;
-    let source = c.source()?;
+    let source = c.source();
     let together = (ROWS / options.length).clamp(1, options.sequences);
     let passes = options.sequences.div_ceil(together);
     let mut progress = c.progress("rank", passes as u64);
@@ -21,9 +20,7 @@ pub fn run(c: &Compression) -> Result<()> {
     for pass in 0..passes {
         let sequences = together.min(options.sequences - pass * together);
         let batch = source.batch(options.seed, pass as u64, sequences, options.length)?;
-        let segments = Segments::from_offsets(&batch.segments)
-            .ok_or_else(|| Error::contract("rank", "segments", &batch.segments, "offsets that rise from 0"))?;
-        calibrator.add(&batch.tokens, &segments)?;
+        calibrator.add(&batch.tokens, &batch.rows()?)?;
         progress.tick(pass as u64 + 1);
     }
     c.run.folder("rank")?;

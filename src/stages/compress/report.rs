@@ -7,17 +7,16 @@ use serde_json::Value;
 use super::measure::Measured;
 use super::profile::Profile;
 use super::{Compression, Stage, evaluate, extract, measure, profile, recover, search};
-use crate::cost::{CostModel, Errors, Measurement, Prediction, part_name};
+use crate::cost::{CostModel, Errors, MIB, Measurement, Prediction, part_name};
 use crate::model::Config;
 use crate::model::config::Layer;
 use crate::report::{
     CostModelResult, CostPoint, CostRow, Deployment, GateCurve, LayerResult, Machine, ModelResult, Quality,
     RecoveryResult, RepairResult, Report, Reproduce, SearchResult, TaskResult,
 };
+use crate::run::read_lines;
 use crate::supernet::Choice;
-use crate::{Error, Result, files};
-
-const MIB: f64 = (1 << 20) as f64;
+use crate::{Result, files};
 
 /// Writes `report.json` and `report.html`.
 pub fn run(c: &Compression) -> Result<()> {
@@ -151,13 +150,7 @@ fn quality(c: &Compression) -> Result<Quality> {
 
 /// The lines of a stage's `metrics.jsonl`.
 fn metrics(c: &Compression, stage: &str) -> Result<Vec<Value>> {
-    let path = c.path(stage).join("metrics.jsonl");
-    let text = files::read_text(&path)?;
-    let line = |(i, line): (usize, &str)| {
-        serde_json::from_str(line)
-            .map_err(|error| Error::input(&path, format!("line {}", i + 1), error.to_string(), "a JSON object"))
-    };
-    text.lines().enumerate().map(line).collect()
+    read_lines(&c.path(stage).join("metrics.jsonl"))
 }
 
 fn column(lines: &[Value], pointer: &str) -> Vec<f64> {
@@ -300,7 +293,7 @@ fn reproduce(c: &Compression) -> Result<Reproduce> {
         version: env!("CARGO_PKG_VERSION").into(),
         command: format!("autocompress run {} --out {}", c.recipe_path.display(), c.run.path().display()),
         recipe: files::read_text(&c.recipe_path)?,
-        inputs: c.inputs()?,
+        inputs: c.inputs.clone(),
         seconds,
     })
 }

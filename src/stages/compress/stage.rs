@@ -78,18 +78,11 @@ impl Stage {
         }
     }
 
-    /// All that it makes.
-    pub fn folders(self) -> &'static [&'static str] {
-        match self {
-            Stage::Rank => &["rank"],
-            Stage::Profile => &["cost"],
-            Stage::Search => &["search"],
-            Stage::Extract => &["extract", "student"],
-            Stage::Recover => &["recover", "recovered"],
-            Stage::Evaluate => &["evaluate"],
-            Stage::Measure => &["measure"],
-            Stage::Report => &["report.json", "report.html"],
-        }
+    /// All that it makes: what its outputs lie in.
+    pub fn folders(self) -> Vec<&'static str> {
+        let mut folders: Vec<&str> = self.outputs().iter().filter_map(|output| output.split('/').next()).collect();
+        folders.dedup();
+        folders
     }
 }
 

@@ -3,11 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{Contract, CostModel, Limits, Resource};
-use crate::search::repair;
 use crate::stages::compress::Compression;
-use crate::stages::compress::measure::in_unit;
-use crate::stages::compress::profile;
-use crate::supernet::SearchSpace;
+use crate::stages::compress::measure::{in_unit, unit_of};
+use crate::stages::compress::profile::{self, reachable};
 use crate::{Error, Result};
 
 /// One setting of the limits.
@@ -33,11 +31,7 @@ impl Share {
     pub fn lines(&self) -> Vec<LimitLine> {
         let line = |(limited, target): (&Resource, &Resource)| LimitLine {
             resource: limited.name.clone(),
-            unit: match limited.name.as_str() {
-                "memory" => "MiB".into(),
-                "throughput" => "tokens/s".into(),
-                _ => "ms".into(),
-            },
+            unit: unit_of(&limited.name).into(),
             limit: in_unit(&self.contract, &limited.name, limited.limit),
             target: in_unit(&self.contract, &limited.name, target.limit),
         };
@@ -90,13 +84,6 @@ fn scaled(contract: &Contract, share: f64) -> Contract {
         throughput_of_parent: l.throughput_of_parent.map(|_| 1.0 / share),
     };
     Contract { limits, ..contract.clone() }
-}
-
-fn reachable(space: &SearchSpace, resources: &[Resource]) -> Result<()> {
-    let even = |count: usize| vec![-(count as f64).ln(); count];
-    let probabilities: Vec<Vec<f64>> = space.gates.iter().map(|gate| even(gate.candidates.len())).collect();
-    // δ = 1: how much of the limits is used does not matter here.
-    repair(space, &probabilities, resources, 1.0).map(drop)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::{Bench, Study};
 use crate::baseline;
 use crate::cost::Resource;
 use crate::model::ExpertMasking;
+use crate::run::read_lines;
 use crate::search::repair;
 use crate::stages::compress::{Compression, RecoverRecipe, SearchRecipe, evaluate, recover, search};
 use crate::supernet::{Choice, extract};
@@ -196,8 +197,7 @@ impl Unit {
                 files::remove_dir(&checkpoints)?;
             }
         }
-        // As a later process reads it: the last bit of a number may not survive its text.
-        Ok(self.read(c, share)?.unwrap_or(result))
+        Ok(result)
     }
 
     fn choose(&self, study: &Study<'_>, folder: &str) -> Result<(Choice, Option<SearchOutcome>)> {
@@ -251,16 +251,12 @@ fn by_name(resources: &[Resource], rho: impl Fn(&Resource) -> f64) -> BTreeMap<S
 
 /// Norms of the distillation's gradient with respect to the logits: of all, and by axis; means over the steps.
 fn gradient_norms(metrics: &std::path::Path) -> Result<(f64, BTreeMap<String, f64>)> {
-    let text = files::read_text(metrics)?;
     let (mut all, mut by_axis, mut steps) = (0.0, BTreeMap::<String, f64>::new(), 0.0);
-    for (i, line) in text.lines().enumerate() {
-        let fault = |found: String| {
+    for (i, line) in read_lines(metrics)?.iter().enumerate() {
+        let norms = line.get("logit_gradient_norms").and_then(Value::as_object).ok_or_else(|| {
             let expected = "an object with logit_gradient_norms";
-            Error::input(metrics, format!("line {}", i + 1), found, expected)
-        };
-        let value: Value = serde_json::from_str(line).map_err(|error| fault(error.to_string()))?;
-        let norms = value.get("logit_gradient_norms").and_then(Value::as_object);
-        let norms = norms.ok_or_else(|| fault("another line".into()))?;
+            Error::input(metrics, format!("line {}", i + 1), "another line", expected)
+        })?;
         let mut squares = 0.0;
         for (axis, norm) in norms {
             let norm = norm.get("distillation").and_then(Value::as_f64).unwrap_or(f64::NAN);

@@ -1,0 +1,35 @@
+//! Logit distillation of one model into another, over a batch.
+
+use crate::Result;
+use crate::autograd::{Tape, Var};
+use crate::data::{Batch, IGNORE};
+use crate::model::{Input, Lm, Masks};
+use crate::ops::distill_loss::{DistillOptions, Head, TeacherHead, distill_loss};
+
+/// A model that learns, and how it runs.
+pub struct Student<'s, 'm> {
+    pub lm: &'s Lm,
+    pub masks: Option<&'m Masks>,
+    pub recompute: bool,
+}
+
+/// KL from `parent` to `student` in nats, mean over the batch's valid tokens, on `tape` for the student alone.
+pub fn distillation<'s>(
+    tape: &Tape<'s>,
+    parent: &Lm,
+    student: Student<'s, '_>,
+    batch: &Batch,
+    options: &DistillOptions,
+) -> Result<Var> {
+    let segments = batch.rows()?;
+    let input = Input::new(&batch.tokens, &segments);
+    let quiet = Tape::inference();
+    let taught = parent.forward(&quiet, &input)?.hidden;
+    let parent_head = parent.head(&quiet);
+    let Student { lm, masks, recompute } = student;
+    let hidden = lm.forward(tape, &Input { masks, recompute, ..input })?.hidden;
+    let valid: Vec<bool> = batch.targets.iter().map(|target| *target != IGNORE).collect();
+    let student = Head { hidden: &hidden, weight: &lm.head(tape) };
+    let teacher = TeacherHead { hidden: taught.value(), weight: parent_head.value() };
+    distill_loss(tape, student, teacher, &valid, options)
+}
