@@ -5,17 +5,27 @@
 //! is the rounding of what a kernel stores.
 
 mod adamw;
+mod attention;
 mod bench;
+mod causal_conv1d;
+mod cross_entropy;
+mod distill_loss;
 mod embedding;
+mod gated_group_norm;
+mod grouped_gemm;
 mod gumbel_softmax;
 mod linear;
 mod mask_keep;
 mod masks;
+mod moe_combine;
+mod moe_permute;
+mod moe_route;
 mod problem;
 mod relu2;
 mod residual_add;
 mod rms_norm;
 mod second_pass;
+mod ssd_scan;
 
 use std::collections::BTreeSet;
 
@@ -40,15 +50,25 @@ type Check = fn(&mut Bench) -> Result<(), CudaError>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("adamw", adamw::check),
+    ("attention", attention::check),
+    ("causal_conv1d", causal_conv1d::check),
     ("column_sum", second_pass::column_sum),
+    ("cross_entropy", cross_entropy::check),
+    ("distill_loss", distill_loss::check),
     ("embedding", embedding::check),
+    ("gated_group_norm", gated_group_norm::check),
+    ("grouped_gemm", grouped_gemm::check),
     ("gumbel_softmax", gumbel_softmax::check),
     ("linear", linear::check),
     ("mask_grad", second_pass::mask_grad),
     ("mask_keep", mask_keep::check),
+    ("moe_combine", moe_combine::check),
+    ("moe_permute", moe_permute::check),
+    ("moe_route", moe_route::check),
     ("relu2", relu2::check),
     ("residual_add", residual_add::check),
     ("rms_norm", rms_norm::check),
+    ("ssd_scan", ssd_scan::check),
 ];
 
 /// The ops that have a check.
