@@ -9,16 +9,15 @@ use crate::tensor::Segments;
 struct Size {
     dims: AttentionDims,
     /// Queries of each segment.
-    lengths: &'static [usize],
+    lengths: Lengths,
     /// Keys of each segment; empty: those of the queries' own rows.
-    keys: &'static [(usize, usize)],
+    keys: Keys,
 }
 
-const fn size(
-    (heads, kv_heads, head_dim): (usize, usize, usize),
-    lengths: &'static [usize],
-    keys: &'static [(usize, usize)],
-) -> Size {
+type Lengths = &'static [usize];
+type Keys = &'static [(usize, usize)];
+
+const fn size((heads, kv_heads, head_dim): (usize, usize, usize), lengths: Lengths, keys: Keys) -> Size {
     Size { dims: AttentionDims { heads, kv_heads, head_dim }, lengths, keys }
 }
 
@@ -40,7 +39,7 @@ const TILED: [Size; 14] = [
 ];
 
 /// For heads of 64 and of 128.
-const TENSOR_CORE: [(usize, usize, &[usize], &[(usize, usize)]); 7] = [
+const TENSOR_CORE: [(usize, usize, Lengths, Keys); 7] = [
     (2, 1, &[], &[]),
     (2, 1, &[64], &[]),
     (2, 1, &[2], &[]),
@@ -163,7 +162,7 @@ fn sees_none(offsets: &[usize], keys: &[(usize, usize)], heads: usize) -> Vec<bo
     let segments = offsets.windows(2).zip(keys);
     let of_rows = segments.flat_map(|(rows, (start, end))| {
         let (count, keys) = (rows[1] - rows[0], end - start);
-        (0..count).map(move |row| keys + row + 1 <= count)
+        (0..count).map(move |row| keys + row < count)
     });
     of_rows.flat_map(|none| std::iter::repeat_n(none, heads)).collect()
 }
