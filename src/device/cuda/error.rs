@@ -3,10 +3,12 @@ use cudarc::driver::DriverError;
 /// What can go wrong between this program and a GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaError {
-    #[error("no CUDA driver: found no libcuda.so on this machine; install NVIDIA's driver, or use --device cpu")]
+    #[error(
+        "no CUDA driver: --device cuda needs libcuda.so, which this machine lacks; install NVIDIA's driver, or use --device cpu"
+    )]
     NoDriver,
 
-    #[error("the CUDA driver found no device; use --device cpu")]
+    #[error("--device cuda: the CUDA driver found no device; use --device cpu")]
     NoDevice,
 
     #[error("--device cuda:{ordinal}: found {found} CUDA devices, expected an ordinal below that")]

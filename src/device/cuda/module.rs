@@ -102,10 +102,18 @@ fn load(module: &Module, version: &str) -> Result<sys::CUmodule, CudaError> {
 
 /// The oldest driver that takes a PTX version (the PTX ISA's release notes).
 fn driver_for(version: &str) -> &'static str {
-    match version.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?))) {
-        Some((..=7u32, _)) => "a driver of CUDA 11.0, 450, or newer",
-        Some((8, 0..=6u32)) => "a driver of CUDA 12.7, 565, or newer",
-        Some((8, _)) => "a driver of CUDA 12.9, 575, or newer",
+    match version {
+        "7.0" => "a driver of CUDA 11.0, 450, or newer",
+        "8.0" => "a driver of CUDA 12.0, 525, or newer",
+        "8.1" => "a driver of CUDA 12.1, 530, or newer",
+        "8.2" => "a driver of CUDA 12.2, 535, or newer",
+        "8.3" => "a driver of CUDA 12.3, 545, or newer",
+        "8.4" => "a driver of CUDA 12.4, 550, or newer",
+        "8.5" => "a driver of CUDA 12.5, 555, or newer",
+        "8.6" => "a driver of CUDA 12.7, 565, or newer",
+        "8.7" => "a driver of CUDA 12.8, 570, or newer",
+        "8.8" => "a driver of CUDA 12.9, 575, or newer",
+        older if older.starts_with("7.") => "a driver of CUDA 11.8, 520, or newer",
         _ => "a driver of CUDA 13.0, 580, or newer",
     }
 }
