@@ -61,6 +61,14 @@ pub enum Error {
     /// Another process holds the run directory: exit code 1.
     #[error("{}: in use by process {pid}; wait for it, or stop it", path.display())]
     Locked { path: PathBuf, pid: String },
+
+    /// A GPU, its driver or a kernel: exit code 2 where this machine does not have what was asked for, else 1.
+    #[error(transparent)]
+    Cuda(#[from] crate::device::cuda::CudaError),
+
+    /// Kernels that do not compute what they must: exit code 1.
+    #[error("{0}")]
+    Kernels(String),
 }
 
 impl Error {
@@ -104,7 +112,10 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Input { .. } | Error::Usage(_) | Error::Unreachable { .. } => 2,
+            Error::Cuda(error) if error.is_usage() => 2,
             Error::Io { .. }
+            | Error::Cuda(_)
+            | Error::Kernels(_)
             | Error::Contract { .. }
             | Error::Diverged { .. }
             | Error::Memory { .. }

@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use crate::{Result, device};
 
 type Op = Box<dyn Fn(&Tape<'static>, &[Var]) -> Result<Vec<Var>> + Send + Sync>;
-type Reference = Box<dyn Fn(&[Vec<f64>]) -> Vec<Vec<f64>> + Send + Sync>;
+pub(crate) type Reference = Box<dyn Fn(&[Vec<f64>]) -> Vec<Vec<f64>> + Send + Sync>;
 
 /// One set of inputs for an op, and what the op must give for them.
 pub struct Case {
@@ -168,7 +168,7 @@ fn check_poisoned(case: &Case) -> Result<(), String> {
         if let (Some(a), Some(b)) = (&one.grads[i], &two.grads[i]) {
             same_bits(&format!("gradient of {}", input.name), a, b)?;
         }
-        let (got, want) = differences(case, &exact, &seeds, i, &widen(&grad));
+        let (got, want) = differences(&case.reference, &exact, &seeds, i, &widen(&grad));
         compare(&format!("gradient of {}", input.name), &got, &want, case.tolerance.grad)?;
     }
     Ok(())
@@ -198,11 +198,17 @@ fn evaluate(case: &Case, seeds: &[Vec<f32>], threads: usize) -> Result<Evaluatio
 
 /// Gradient entries of input `i`, the op's and the reference's: every entry of a small input, of a large one a sample and
 /// the derivatives along three random directions.
-fn differences(case: &Case, exact: &[Vec<f64>], seeds: &[Vec<f32>], i: usize, grad: &[f64]) -> (Vec<f64>, Vec<f64>) {
+pub(crate) fn differences(
+    reference: &Reference,
+    exact: &[Vec<f64>],
+    seeds: &[Vec<f32>],
+    i: usize,
+    grad: &[f64],
+) -> (Vec<f64>, Vec<f64>) {
     const ALL: usize = 48;
     const SAMPLED: usize = 24;
     let loss = |inputs: &[Vec<f64>]| -> f64 {
-        let outputs = (case.reference)(inputs);
+        let outputs = reference(inputs);
         outputs.iter().zip(seeds).map(|(o, s)| o.iter().zip(s).map(|(o, s)| o * f64::from(*s)).sum::<f64>()).sum()
     };
     let along = |direction: &[(usize, f64)]| -> f64 {
@@ -235,7 +241,7 @@ fn differences(case: &Case, exact: &[Vec<f64>], seeds: &[Vec<f32>], i: usize, gr
     directions.iter().map(|d| (d.iter().map(|(at, x)| grad[*at] * x).sum::<f64>(), along(d))).unzip()
 }
 
-fn compare(what: &str, got: &[f64], want: &[f64], tolerance: f64) -> Result<(), String> {
+pub(crate) fn compare(what: &str, got: &[f64], want: &[f64], tolerance: f64) -> Result<(), String> {
     if got.len() != want.len() {
         return Err(format!("{what}: {} elements, the reference has {}", got.len(), want.len()));
     }

@@ -4,6 +4,7 @@ mod compress;
 mod evaluate;
 mod generate;
 mod inspect;
+mod kernels;
 mod measure;
 mod output;
 mod pretrain;
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::device::cuda::Cuda;
 use crate::device::{Device, with_threads};
 use crate::stages::compress::Stage;
 use crate::{Error, Result};
@@ -29,7 +31,7 @@ struct Cli {
     /// Threads to compute with [default: all cores]. Results do not depend on it.
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
-    /// Where to compute: cpu, or auto.
+    /// Where to compute: cpu, cuda, cuda:N or auto. Models compute on the CPU so far; kernels run on a GPU.
     #[arg(long, global = true, default_value = "auto")]
     device: String,
     #[command(subcommand)]
@@ -57,6 +59,8 @@ enum Command {
     Validate(compress::ValidateArgs),
     Study(study::Args),
     Inspect(inspect::Args),
+    #[command(subcommand)]
+    Kernels(kernels::Command),
     Pretrain(pretrain::Args),
     Generate(generate::Args),
     Tokenize(tokenize::Args),
@@ -88,7 +92,17 @@ fn show_warnings() {
 }
 
 fn run(cli: Cli) -> Result<()> {
-    let Device::Cpu = cli.device.parse()?;
+    if let Command::Kernels(command) = cli.command {
+        return kernels::run(command, &cli.device);
+    }
+    if let Device::Cuda(ordinal) = cli.device.parse()? {
+        let found = Cuda::open(ordinal)?.name;
+        return Err(Error::Usage(format!(
+            "--device {}: found {found}, but only `kernels list` and `kernels check` run on a GPU so far; \
+             expected --device cpu or auto",
+            cli.device
+        )));
+    }
     let command = || match cli.command {
         Command::Quickstart(args) => compress::quickstart(args),
         Command::Run(args) => compress::run(args),
@@ -102,6 +116,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Validate(args) => compress::validate(args),
         Command::Study(args) => study::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Kernels(command) => kernels::run(command, &cli.device),
         Command::Pretrain(args) => pretrain::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Generate(args) => generate::run(args),

@@ -192,12 +192,25 @@ impl Shadow {
         }
         let other_warp = if reader >= read::WARP { reader - read::WARP } else { reader / 32 };
         if other_warp == warp {
-            self.reads[g] = now | (read::WARP + warp);
+            let is_ordered = !is_current && self.is_behind_warp(stamp, reader, own & read::READER, warp);
+            self.reads[g] = if is_ordered { own } else { now | (read::WARP + warp) };
         } else if !is_current && self.clock.is_warp_ordered(other_warp as usize, stamp, me) {
             self.reads[g] = own;
         } else {
             self.readers[g] = 1 << warp | 1 << other_warp;
             self.reads[g] = now | read::MANY;
+        }
+    }
+
+    /// Whether reads of a warp are ordered before later ones of the same warp, by `reader` and `own` as in a read cell.
+    fn is_behind_warp(&self, stamp: u32, reader: u32, own: u32, warp: u32) -> bool {
+        match (reader < read::WARP, own < read::WARP) {
+            (true, true) => self.clock.is_ordered(reader, stamp, own),
+            (false, true) => self.clock.is_warp_ordered(warp as usize, stamp, own),
+            // For several lanes, what each of them knows.
+            (_, false) => {
+                (32 * warp..32 * (warp + 1)).all(|lane| self.clock.is_warp_ordered(warp as usize, stamp, lane))
+            }
         }
     }
 
@@ -358,6 +371,22 @@ mod tests {
         assert_eq!(read(&mut s, 3, 0, 4), Some(Conflict::ReadAfterWrite { thread: 2, pc: 2 }));
         s.clock.synchronize_all();
         assert_eq!(read(&mut s, 3, 0, 4), None);
+    }
+
+    #[test]
+    fn a_lane_that_reads_again_after_its_warp_synchronised_may_write() {
+        let mut s = shadow();
+        s.write(0, 0, 4, 7);
+        s.clock.synchronize_all();
+        assert_eq!(s.read(0, 0, 31, 0, 4), None);
+        s.clock.synchronize_warp(0, u32::MAX, u32::MAX);
+        assert_eq!(read(&mut s, 3, 0, 4), None);
+        assert_eq!(s.write(3, 0, 4, 8), None);
+        // Without the synchronisation it is a race.
+        s.clock.synchronize_all();
+        assert_eq!(s.read(0, 0, 31, 0, 4), None);
+        assert_eq!(read(&mut s, 3, 0, 4), None);
+        assert_eq!(s.write(3, 0, 4, 9), Some(Conflict::WriteAfterRead { thread: None, warp: 0 }));
     }
 
     #[test]

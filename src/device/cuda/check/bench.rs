@@ -1,0 +1,185 @@
+use half::bf16;
+
+use super::super::embedded::abi;
+use super::super::{Arguments, Cuda, CudaError, DeviceBuffer};
+use super::Outcome;
+use super::problem::Problem;
+use crate::autograd::check::{self, Tolerance};
+
+/// How a tensor's elements are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Float {
+    F32,
+    Bf16,
+}
+
+impl Float {
+    pub const BOTH: [Float; 2] = [Float::F32, Float::Bf16];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Float::F32 => "f32",
+            Float::Bf16 => "bf16",
+        }
+    }
+
+    /// The nearest values of this type.
+    pub fn round(self, values: &[f32]) -> Vec<f32> {
+        match self {
+            Float::F32 => values.to_vec(),
+            Float::Bf16 => values.iter().map(|v| bf16::from_f32(*v).to_f32()).collect(),
+        }
+    }
+
+    /// What a result stored in this type may be off by: bf16 rounds by up to 2⁻⁸ of the value.
+    pub fn tolerance(self) -> Tolerance {
+        match self {
+            Float::F32 => Tolerance::default(),
+            Float::Bf16 => Tolerance { value: 1.0 / 128.0, grad: 1.0 / 64.0 },
+        }
+    }
+}
+
+/// A tensor on the device.
+pub enum Data {
+    F32(DeviceBuffer<f32>),
+    Bf16(DeviceBuffer<bf16>),
+}
+
+impl Data {
+    pub fn ptr<P>(&self) -> *mut P {
+        match self {
+            Data::F32(buffer) => buffer.ptr(),
+            Data::Bf16(buffer) => buffer.ptr(),
+        }
+    }
+
+    /// The address of element `at`.
+    pub fn ptr_at<P>(&self, at: usize) -> *mut P {
+        match self {
+            Data::F32(buffer) => buffer.ptr::<f32>().wrapping_add(at).cast(),
+            Data::Bf16(buffer) => buffer.ptr::<bf16>().wrapping_add(at).cast(),
+        }
+    }
+
+    pub fn read(&self) -> Result<Vec<f32>, CudaError> {
+        match self {
+            Data::F32(buffer) => buffer.read(),
+            Data::Bf16(buffer) => Ok(buffer.read()?.into_iter().map(bf16::to_f32).collect()),
+        }
+    }
+}
+
+/// The device with what its kernels have come to so far.
+pub struct Bench<'d> {
+    pub cuda: &'d Cuda,
+    pub outcome: Outcome,
+    /// Names faults.
+    case: String,
+    /// Whether fresh buffers are filled with NaN, so that an element that was not written shows. gpusim's are, and it
+    /// sees reads of them.
+    poison: bool,
+}
+
+impl<'d> Bench<'d> {
+    pub fn new(cuda: &'d Cuda, op: &'static str) -> Bench<'d> {
+        let outcome = Outcome { op, symbols: Default::default(), comparisons: 0, faults: Vec::new() };
+        Bench { cuda, outcome, case: String::new(), poison: cuda.name != "gpusim" }
+    }
+
+    /// What follows belongs to this case.
+    pub fn case(&mut self, name: impl Into<String>) {
+        self.case = name.into();
+    }
+
+    /// `values` on the device.
+    pub fn put(&self, dtype: Float, values: &[f32]) -> Result<Data, CudaError> {
+        Ok(match dtype {
+            Float::F32 => Data::F32(self.cuda.upload(values)?),
+            Float::Bf16 => {
+                Data::Bf16(self.cuda.upload(&values.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>())?)
+            }
+        })
+    }
+
+    /// Room for a result.
+    pub fn room(&self, dtype: Float, len: usize) -> Result<Data, CudaError> {
+        Ok(match dtype {
+            Float::F32 => Data::F32(self.numbers(len)?),
+            Float::Bf16 => Data::Bf16(self.numbers(len)?),
+        })
+    }
+
+    /// Room for numbers of any type.
+    pub fn numbers<T: bytemuck::Pod>(&self, len: usize) -> Result<DeviceBuffer<T>, CudaError> {
+        let mut buffer = self.cuda.buffer(len)?;
+        if self.poison {
+            buffer.fill_bytes(0xFF)?;
+        }
+        Ok(buffer)
+    }
+
+    /// A step's state on the device.
+    pub fn state(&self, state: abi::StepState) -> Result<DeviceBuffer<u8>, CudaError> {
+        // SAFETY: plain data without padding (cuda/abi.h).
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const state).cast(), size_of::<abi::StepState>()) };
+        self.cuda.upload(bytes)
+    }
+
+    /// Launches a kernel of this check.
+    pub fn launch<A: Arguments>(&mut self, symbol: &str, args: &A) -> Result<(), CudaError> {
+        if !self.outcome.symbols.contains(symbol) {
+            self.outcome.symbols.insert(symbol.into());
+        }
+        // SAFETY: the checks' buffers have the sizes that abi.h asks for, and outlive the launch: freeing waits for it.
+        unsafe { self.cuda.launch(symbol, args) }
+            .map_err(|e| CudaError::InCase { case: self.case.clone(), source: Box::new(e) })
+    }
+
+    /// Holds `got` against exact values.
+    pub fn compare(&mut self, what: &str, got: &[f32], want: &[f64], tolerance: f64) {
+        let got: Vec<f64> = got.iter().map(|v| f64::from(*v)).collect();
+        self.note(check::compare(what, &got, want, tolerance));
+    }
+
+    /// Holds integers, or bits, against what they must be.
+    pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, got: &[T], want: &[T]) {
+        let differing = got.iter().zip(want).position(|(a, b)| a != b);
+        self.note(match differing {
+            _ if got.len() != want.len() => Err(format!("{what}: {} elements, expected {}", got.len(), want.len())),
+            Some(at) => Err(format!("{what}[{at}] is {:?}, expected {:?}", got[at], want[at])),
+            None => Ok(()),
+        });
+    }
+
+    /// Holds an output of the problem, stored as `dtype`, against the reference's.
+    pub fn value(&mut self, problem: &Problem, output: usize, got: &Data, dtype: Float) -> Result<(), CudaError> {
+        let got = got.read()?;
+        self.compare(&format!("output {output}"), &got, &problem.expected[output], dtype.tolerance().value);
+        Ok(())
+    }
+
+    /// Holds the gradient of input `input` against differences of the reference.
+    pub fn gradient(&mut self, problem: &Problem, input: usize, got: &[f32], tolerance: f64) {
+        let wide: Vec<f64> = got.iter().map(|v| f64::from(*v)).collect();
+        let what = format!("gradient of {}", problem.names[input]);
+        let expected = problem.exact[input].len();
+        if wide.len() != expected {
+            self.note(Err(format!("{what}: {} elements, expected {expected}", wide.len())));
+            return;
+        }
+        if let Some(at) = wide.iter().position(|v| !v.is_finite()) {
+            self.note(Err(format!("{what}[{at}] is {}", wide[at])));
+            return;
+        }
+        let (along, want) = check::differences(&problem.reference, &problem.exact, &problem.seeds, input, &wide);
+        self.note(check::compare(&what, &along, &want, tolerance));
+    }
+
+    fn note(&mut self, result: Result<(), String>) {
+        self.outcome.comparisons += 1;
+        if let Err(text) = result {
+            self.outcome.faults.push(format!("{}: {text}", self.case));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+use super::super::CudaError;
+use super::super::embedded::abi;
+use super::bench::{Bench, Float};
+use super::problem::Problem;
+use crate::autograd::check::Generator;
+use crate::ops::cross_entropy::NOT_COUNTED;
+use crate::ops::cross_entropy::reference::log_sum_exp;
+
+/// Rows, V.
+const SIZES: [(usize, usize); 6] = [(0, 5), (1, 1), (7, 37), (5, 4096), (3, 2500), (2, 64)];
+
+pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
+    for dtype in Float::BOTH {
+        for (rows, vocab) in SIZES {
+            bench.case(format!("{rows} rows of {vocab}, gradient in {}", dtype.name()));
+            one(bench, dtype, rows, vocab)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(bench: &mut Bench, dtype: Float, rows: usize, vocab: usize) -> Result<(), CudaError> {
+    let mut logits = Generator::new((rows + vocab) as u64).normal("logits", &[rows, vocab], 3.0);
+    let mut targets: Vec<u32> = (0..rows).map(|row| (row * row * 31 % vocab) as u32).collect();
+    targets.iter_mut().skip(2).step_by(5).for_each(|target| *target = NOT_COUNTED);
+    if vocab == 64 {
+        // Logits of all magnitudes, and one that alone is not −∞.
+        logits.values[..vocab].iter_mut().for_each(|x| *x *= 1000.0);
+        logits.values[vocab..].fill(f32::NEG_INFINITY);
+        logits.values[vocab + targets[1] as usize] = 2.0;
+    }
+    let counted = targets.iter().filter(|t| **t != NOT_COUNTED).count().max(1);
+    let ours = targets.clone();
+    let nats = move |logits: &[f64]| -> Vec<f64> {
+        let row = |(row, target): (usize, &u32)| match *target {
+            NOT_COUNTED => 0.0,
+            target => log_sum_exp(&logits[row * vocab..][..vocab]) - logits[row * vocab + target as usize],
+        };
+        ours.iter().enumerate().map(row).collect()
+    };
+    let same = nats.clone();
+    let problem = Problem::new(Float::F32, vec![(logits, Float::F32)], move |v| {
+        vec![vec![same(&v[0]).iter().sum::<f64>() / counted as f64]]
+    });
+
+    let (logits, device_targets) = (bench.put(Float::F32, &problem.inputs[0])?, bench.cuda.upload(&targets)?);
+    let (dlogits, losses) = (bench.room(dtype, rows * vocab)?, bench.room(Float::F32, rows)?);
+    let tops = bench.numbers::<u32>(rows)?;
+    let args = abi::CrossEntropy {
+        logits: logits.ptr(),
+        targets: device_targets.ptr(),
+        dlogits: dlogits.ptr(),
+        losses: losses.ptr(),
+        tops: tops.ptr(),
+        rows: rows as u32,
+        vocab: vocab as u32,
+        scale: 1.0 / counted as f32,
+        unused: 0,
+    };
+    bench.launch(&format!("cross_entropy_rows_{}", dtype.name()), &args)?;
+    bench.compare("losses", &losses.read()?, &nats(&problem.exact[0]), Float::F32.tolerance().value);
+    let best = |row: usize| {
+        let logits = &problem.inputs[0][row * vocab..][..vocab];
+        (0..vocab).fold(0, |best, at| if logits[at] > logits[best] { at } else { best }) as u32
+    };
+    let want = |row: usize| if targets[row] == NOT_COUNTED { NOT_COUNTED } else { best(row) };
+    bench.equal("most likely tokens", &tops.read()?, &(0..rows).map(want).collect::<Vec<_>>());
+
+    let loss = bench.room(Float::F32, 1)?;
+    let args = abi::CrossEntropyMean {
+        losses: losses.ptr(),
+        targets: device_targets.ptr(),
+        loss: loss.ptr(),
+        rows: rows as u32,
+        unused: 0,
+    };
+    bench.launch("cross_entropy_mean_f32", &args)?;
+    bench.value(&problem, 0, &loss, Float::F32)?;
+    // Steps to both sides of −∞ are no steps.
+    if vocab != 64 {
+        let grad: Vec<f32> = dlogits.read()?.iter().map(|g| g * problem.seeds[0][0]).collect();
+        bench.gradient(&problem, 0, &grad, dtype.tolerance().grad);
+    }
+    Ok(())
+}

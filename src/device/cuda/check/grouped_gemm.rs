@@ -1,0 +1,139 @@
+use super::super::CudaError;
+use super::super::embedded::abi;
+use super::bench::{Bench, Float};
+use super::problem::Problem;
+use crate::autograd::Draws;
+use crate::autograd::check::{Generator, MaskSpec};
+use crate::ops::grouped_gemm::reference;
+
+/// Rows of each expert, rows behind them, out, in.
+type Size = (&'static [usize], usize, usize, usize);
+
+const SIZES: [Size; 7] = [
+    (&[3, 0, 70, 65], 5, 33, 20),
+    (&[0, 0], 3, 8, 8),
+    (&[130, 0, 1, 16], 9, 40, 24),
+    (&[0, 0, 0], 7, 16, 33),
+    (&[5], 0, 130, 72),
+    (&[5, 0, 140], 3, 33, 27),
+    (&[9, 1], 0, 136, 64),
+];
+
+pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
+    for (kind, dtype, edge) in [("tiled", Float::F32, 64), ("pipelined", Float::Bf16, 128)] {
+        for size in SIZES {
+            bench.case(format!("{kind}, experts of {:?} rows, {} behind, {} → {}", size.0, size.1, size.3, size.2));
+            one(bench, kind, dtype, edge, size)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    bench: &mut Bench,
+    kind: &str,
+    dtype: Float,
+    edge: usize,
+    (groups, behind, out, inner): Size,
+) -> Result<(), CudaError> {
+    let experts = groups.len();
+    let offsets: Vec<usize> = (0..=experts).map(|e| groups[..e].iter().sum()).collect();
+    let (filled, rows) = (offsets[experts], offsets[experts] + behind);
+    let mut generator = Generator::new((rows + out) as u64);
+    let inputs = vec![
+        (generator.normal("x", &[rows, inner], 1.0), dtype),
+        (generator.normal("weight", &[experts, out, inner], 0.3), dtype),
+    ];
+    let ours = offsets.clone();
+    let problem =
+        Problem::new(dtype, inputs, move |v| vec![reference::grouped_gemm(&v[0], &v[1], &ours, inner, out, rows)]);
+
+    let starts: Vec<u32> = offsets.iter().map(|at| *at as u32).collect();
+    let device_offsets = bench.cuda.upload(&starts)?;
+    let tiles = bench.numbers::<u32>(experts + 2)?;
+    let args = abi::GroupedTiles {
+        offsets: device_offsets.ptr(),
+        tiles: tiles.ptr(),
+        experts: experts as u32,
+        rows: rows as u32,
+        edge: edge as u32,
+        unused: 0,
+    };
+    bench.launch("grouped_gemm_tiles_u32", &args)?;
+    let stretches: Vec<usize> = groups.iter().copied().chain([behind]).map(|n: usize| n.div_ceil(edge)).collect();
+    let want: Vec<u32> = (0..experts + 2).map(|s| stretches[..s].iter().sum::<usize>() as u32).collect();
+    bench.equal("tiles", &tiles.read()?, &want);
+
+    // Rows that no expert has may hold anything.
+    let planted = |values: &[f32], width: usize| {
+        let mut values = values.to_vec();
+        values[filled * width..].fill(f32::NAN);
+        values
+    };
+    let x = bench.put(dtype, &planted(&problem.inputs[0], inner))?;
+    let weight = bench.put(dtype, &problem.inputs[1])?;
+    let y = bench.room(dtype, rows * out)?;
+    let product = abi::GroupedGemm {
+        a: x.ptr(),
+        b: weight.ptr(),
+        c: y.ptr(),
+        offsets: device_offsets.ptr(),
+        tiles: tiles.ptr(),
+        rows: rows as u32,
+        n: out as u32,
+        k: inner as u32,
+        experts: experts as u32,
+    };
+    bench.launch(&format!("grouped_gemm_{kind}_nt_{}", dtype.name()), &product)?;
+    bench.value(&problem, 0, &y, dtype)?;
+    if kind == "pipelined" {
+        relu2(bench, &problem, product, (rows, out))?;
+    }
+
+    let dy = bench.put(dtype, &planted(&problem.seeds[0], out))?;
+    let dx = bench.room(dtype, rows * inner)?;
+    let args = abi::GroupedGemm { a: dy.ptr(), c: dx.ptr(), n: inner as u32, k: out as u32, ..product };
+    bench.launch(&format!("grouped_gemm_{kind}_nn_{}", dtype.name()), &args)?;
+    bench.gradient(&problem, 0, &dx.read()?, dtype.tolerance().grad);
+    for accumulate in [0, 1] {
+        let start = if accumulate == 1 { 1.0 } else { f32::NAN };
+        let dw = bench.put(Float::F32, &vec![start; experts * out * inner])?;
+        let args = abi::GroupedWeights {
+            dy: dy.ptr(),
+            x: x.ptr(),
+            dw: dw.ptr(),
+            offsets: device_offsets.ptr(),
+            m: out as u32,
+            n: inner as u32,
+            experts: experts as u32,
+            accumulate,
+        };
+        bench.launch(&format!("grouped_gemm_{kind}_tn_{}", dtype.name()), &args)?;
+        let grad: Vec<f32> = dw.read()?.iter().map(|g| g - accumulate as f32).collect();
+        bench.gradient(&problem, 1, &grad, Float::F32.tolerance().grad);
+    }
+    Ok(())
+}
+
+/// relu(C)²·m, and C beside it.
+fn relu2(
+    bench: &mut Bench,
+    problem: &Problem,
+    product: abi::GroupedGemm,
+    (rows, out): (usize, usize),
+) -> Result<(), CudaError> {
+    let draws = Draws::Rows((0..rows as u32).map(|row| row * 7 % 3).collect());
+    let spec = MaskSpec { ends: vec![out / 2, out], draws };
+    let keep = Generator::new(8).keep(3, 2).values;
+    let mask = bench.mask(Some(&spec), &keep)?;
+    let (c, raw) = (bench.room(Float::Bf16, rows * out)?, bench.room(Float::Bf16, rows * out)?);
+    let product = abi::GroupedGemm { c: c.ptr(), ..product };
+    let args = abi::GroupedRelu2 { product, raw: raw.ptr(), mask: mask.abi() };
+    bench.launch("grouped_gemm_pipelined_nt_relu2_bf16", &args)?;
+    bench.value(problem, 0, &raw, Float::Bf16)?;
+    let keep: Vec<f64> = keep.iter().map(|k| f64::from(*k)).collect();
+    let value = |(at, v): (usize, &f64)| v.max(0.0).powi(2) * spec.value(&keep, at / out, at % out);
+    let want: Vec<f64> = problem.expected[0].iter().enumerate().map(value).collect();
+    bench.compare("relu²", &c.read()?, &want, Float::Bf16.tolerance().value);
+    Ok(())
+}

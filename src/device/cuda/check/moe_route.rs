@@ -1,0 +1,105 @@
+use super::super::CudaError;
+use super::super::embedded::abi;
+use super::bench::{Bench, Float};
+use super::masks::optional;
+use super::problem::Problem;
+use crate::autograd::Draws;
+use crate::autograd::check::{Generator, MaskSpec};
+use crate::ops::moe_route::{RouteOptions, reference};
+
+struct Size {
+    rows: usize,
+    experts: usize,
+    options: RouteOptions,
+    ends: &'static [usize],
+}
+
+const fn size(
+    (rows, experts): (usize, usize),
+    (top_k, n_group, topk_group): (usize, usize, usize),
+    norm_topk_prob: bool,
+    ends: &'static [usize],
+) -> Size {
+    let options = RouteOptions { top_k, n_group, topk_group, norm_topk_prob, routed_scaling_factor: 2.5 };
+    Size { rows, experts, options, ends }
+}
+
+const SIZES: [Size; 9] = [
+    size((0, 4), (2, 1, 1), true, &[]),
+    size((3, 1), (1, 1, 1), false, &[]),
+    size((5, 7), (7, 1, 1), true, &[]),
+    size((130, 16), (2, 1, 1), true, &[]),
+    size((33, 12), (3, 1, 1), false, &[]),
+    size((65, 24), (4, 4, 2), true, &[]),
+    size((60, 16), (2, 1, 1), true, &[4, 8, 16]),
+    size((60, 24), (3, 4, 2), true, &[2, 4, 6]),
+    size((3, 512), (22, 8, 4), true, &[]),
+];
+
+pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
+    for size in &SIZES {
+        bench.case(format!("{} rows, top {} of {}", size.rows, size.options.top_k, size.experts));
+        one(bench, size)?;
+    }
+    Ok(())
+}
+
+fn one(bench: &mut Bench, size: &Size) -> Result<(), CudaError> {
+    let &Size { rows, experts, options, ends } = size;
+    let mut generator = Generator::new((rows * 100 + experts) as u64);
+    let bias = generator.values(experts, |noise, i| 0.2 * noise.normal(i));
+    let draws = Draws::Sequences { length: rows.div_ceil(3).max(1), of_sequence: [1, 2, 0].as_slice().into() };
+    let spec = (!ends.is_empty()).then(|| MaskSpec { ends: ends.to_vec(), draws });
+    let inputs = vec![
+        (generator.normal("logits", &[rows, experts], 1.0), Float::F32),
+        (generator.keep(3, ends.len().max(1)), Float::F32),
+    ];
+    let (ours, wide): (_, Vec<f64>) = (spec.clone(), bias.iter().map(|b| f64::from(*b)).collect());
+    let route = move |v: &[Vec<f64>]| {
+        let m = |row, e| ours.as_ref().map_or(1.0, |spec| spec.value(&v[1], row, e));
+        reference::moe_route(&v[0], &wide, &options, m)
+    };
+    let same = route.clone();
+    let problem = Problem::new(Float::F32, inputs, move |v| vec![same(v).0]);
+    let want: Vec<u32> = route(&problem.exact).1.into_iter().map(|e| e as u32).collect();
+
+    let mask = bench.mask(spec.as_ref(), &problem.inputs[1])?;
+    let (logits, device_bias) = (bench.put(Float::F32, &problem.inputs[0])?, bench.put(Float::F32, &bias)?);
+    let (weights, chosen) = (bench.room(Float::F32, rows * options.top_k)?, bench.numbers(rows * options.top_k)?);
+    let route = abi::MoeRoute {
+        logits: logits.ptr(),
+        mask: mask.abi(),
+        rows: rows as u32,
+        experts: experts as u32,
+        top_k: options.top_k as u32,
+        groups: options.n_group as u32,
+        topk_group: options.topk_group as u32,
+        normalise: u32::from(options.norm_topk_prob),
+        scale: options.routed_scaling_factor,
+        unused: 0,
+    };
+    let args = abi::MoeRouteForward { route, bias: device_bias.ptr(), weights: weights.ptr(), chosen: chosen.ptr() };
+    bench.launch("moe_route_forward_f32", &args)?;
+    bench.value(&problem, 0, &weights, Float::F32)?;
+    bench.equal("experts", &chosen.read()?, &want);
+
+    let dweights = bench.put(Float::F32, &problem.seeds[0])?;
+    for dtype in Float::BOTH {
+        let dlogits = bench.room(dtype, rows * experts)?;
+        let sums = bench.row_sums(&mask, rows)?;
+        let args = abi::MoeRouteBackward {
+            route,
+            chosen: chosen.ptr(),
+            dweights: dweights.ptr(),
+            dlogits: dlogits.ptr(),
+            row_sums: optional(&sums),
+        };
+        bench.launch(&format!("moe_route_backward_{}", dtype.name()), &args)?;
+        bench.gradient(&problem, 0, &dlogits.read()?, dtype.tolerance().grad);
+        if let Some(sums) = sums {
+            let grad = bench.mask_grad(&mask, &sums, rows, 1)?;
+            bench.gradient(&problem, 1, &grad, Float::F32.tolerance().grad);
+        }
+    }
+    Ok(())
+}

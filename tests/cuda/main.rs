@@ -1,0 +1,173 @@
+//! Promise: every kernel that this program carries runs through the driver's interface on gpusim, equals the ops' f64
+//! references, and does nothing that gpusim objects to: no access out of bounds, no unwritten memory read, no race, no leak.
+//! Without a driver, commands say so and end with exit code 2.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use autocompress::device::cuda::check::{self, Outcome};
+use autocompress::device::cuda::embedded::abi;
+use autocompress::device::cuda::{Cuda, CudaError, Registry};
+
+/// Of all kernels' PTX instructions, the share that the checks must execute at the least.
+const LEAST_EXECUTED: f64 = 0.89;
+
+/// gpusim's findings and counts are the process's, so what looks at them is one test.
+#[test]
+fn every_kernel_equals_its_reference_on_gpusim() {
+    let sim = gpusim::install().unwrap();
+    let cuda = Cuda::open(0).unwrap();
+    assert_eq!(cuda.name, "gpusim", "the tests must not run on a real device");
+    sim.reset();
+    let (mut outcomes, mut faults) = (Vec::new(), Vec::new());
+    for op in check::ops() {
+        let outcome = check::run(&cuda, op).unwrap_or_else(|e| panic!("{op}: {e}\n{}", sim.findings_text()));
+        assert!(outcome.comparisons > 0, "{op} compares nothing");
+        assert_eq!(cuda.memory().live, 0, "{op} leaves memory behind");
+        faults.extend(outcome.faults.iter().map(|fault| format!("{op}: {fault}")));
+        outcomes.push(outcome);
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert_eq!(sim.findings_text(), "");
+    coverage(&outcomes, &sim.coverage_json());
+    limits(&cuda);
+    memory(&cuda);
+    drop(cuda);
+    sim.check_leaks();
+    assert_eq!(sim.findings_text(), "");
+}
+
+/// Every symbol was launched; how much of the kernels' PTX ran is told, and must not fall much below what it was.
+fn coverage(outcomes: &[Outcome], json: &str) {
+    let launched: BTreeSet<&str> = outcomes.iter().flat_map(|o| o.symbols.iter().map(String::as_str)).collect();
+    let all: BTreeSet<&str> = Registry::embedded().unwrap().kernels().iter().map(|k| k.symbol.as_str()).collect();
+    assert_eq!(launched, all, "the checks launch every kernel");
+    let kernels: Vec<serde_json::Value> = serde_json::from_str(json).unwrap();
+    let mut shares: Vec<(f64, String)> = Vec::new();
+    let (mut total, mut ran) = (0, 0);
+    for kernel in kernels.iter().filter(|k| launched.contains(k["kernel"].as_str().unwrap())) {
+        let (of, did) = (kernel["instructions"].as_u64().unwrap(), kernel["executed"].as_u64().unwrap());
+        (total, ran) = (total + of, ran + did);
+        shares.push((did as f64 / of as f64, kernel["kernel"].as_str().unwrap().into()));
+    }
+    shares.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let share = ran as f64 / total as f64;
+    println!("{} kernels launched, {ran} of {total} PTX instructions executed: {:.1} %", shares.len(), 100.0 * share);
+    for (share, kernel) in shares.iter().take(12) {
+        println!("  {:5.1} % {kernel}", 100.0 * share);
+    }
+    assert!(shares.len() == all.len() && share > LEAST_EXECUTED, "{share}");
+}
+
+/// What a kernel cannot do is refused before it is launched.
+fn limits(cuda: &Cuda) {
+    let buffer = cuda.upload(&[0f32; 64]).unwrap();
+    let skinny = abi::Linear {
+        a: buffer.ptr(),
+        b: buffer.ptr(),
+        c: buffer.ptr(),
+        m: 9,
+        n: 1,
+        k: 1,
+        lda: 1,
+        ldb: 1,
+        ldc: 1,
+        ..Default::default()
+    };
+    // SAFETY: the buffer is larger than the product needs, and it is refused.
+    let error = unsafe { cuda.launch("linear_skinny_nt_f32", &skinny) }.unwrap_err();
+    assert_eq!(error.to_string(), "linear_skinny_nt_f32: found 9, expected m <= 8");
+    // SAFETY: refused for the wrong struct, for a symbol that is not there, for too much shared memory.
+    unsafe {
+        assert!(matches!(cuda.launch("relu2_forward_f32", &skinny), Err(CudaError::Table(_))));
+        assert!(matches!(cuda.launch("relu2_sideways_f32", &skinny), Err(CudaError::NoKernel { .. })));
+        let wide = abi::RmsNormForward { rows: 1, width: 1 << 20, rows_per_block: 1, ..Default::default() };
+        let error = cuda.launch("rms_norm_forward_f32", &wide).unwrap_err().to_string();
+        assert!(error.contains("8388608 bytes of shared memory"), "{error}");
+        let empty = abi::RmsNormForward { rows: 0, width: 8, rows_per_block: 1, ..Default::default() };
+        cuda.launch("rms_norm_forward_f32", &empty).unwrap();
+    }
+}
+
+/// Freed memory is handed out again, what is too much is refused by name, and counts are right.
+fn memory(cuda: &Cuda) {
+    let before = cuda.memory();
+    assert_eq!((before.live, before.kept), (0, 256), "the buffer of 64 floats is kept");
+    let a = cuda.upload(&[1.5f32; 1000]).unwrap();
+    assert_eq!(a.read().unwrap(), [1.5f32; 1000]);
+    let address = a.ptr::<u8>();
+    drop(a);
+    let b = cuda.buffer::<f32>(1000).unwrap();
+    assert_eq!(b.ptr::<u8>(), address, "the same block");
+    let error = cuda.buffer::<u8>(1 << 50).map(|b| b.len()).unwrap_err();
+    let CudaError::OutOfMemory { asked, free, total, .. } = &error else { panic!("{error}") };
+    assert!(*asked == 1 << 50 && free <= total && *total > 0, "{error}");
+    assert!(b.len() == 1000 && cuda.memory().live >= 4000, "what is in use stays");
+}
+
+fn autocompress(args: &[&str], libraries: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_autocompress"));
+    command.args(args).env("LD_LIBRARY_PATH", libraries).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder in which the loader finds gpusim under the driver's name.
+fn with_gpusim() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let executable = std::env::current_exe().unwrap();
+    let library = executable.ancestors().skip(1).map(|f| f.join("libgpusim.so")).find(|f| f.is_file()).unwrap();
+    std::os::unix::fs::symlink(library, folder.path().join("libcuda.so")).unwrap();
+    folder
+}
+
+#[test]
+fn without_a_driver_commands_say_so() {
+    let empty = tempfile::tempdir().unwrap();
+    let asked: [&[&str]; 3] = [
+        &["--device", "cuda", "kernels", "check"],
+        &["kernels", "check", "relu2"],
+        &["--device", "cuda:1", "inspect", "nowhere"],
+    ];
+    for args in asked {
+        let output = autocompress(args, empty.path());
+        let stderr = text(&output.stderr);
+        if stderr.contains("found ") && !stderr.contains("no CUDA driver") {
+            continue; // a machine with a driver of its own
+        }
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("error: no CUDA driver: ") && stderr.trim_end().lines().count() == 1, "{stderr}");
+    }
+    let list = autocompress(&["--device", "cpu", "kernels", "list", "--json"], empty.path());
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    assert!(list["device"].is_null() && list["kernels"].as_array().unwrap().len() > 100, "{list:.500}");
+}
+
+#[test]
+fn commands_run_on_the_driver_that_the_loader_finds() {
+    let folder = with_gpusim();
+    let run = |args: &[&str]| autocompress(args, folder.path());
+    let output = run(&["kernels", "check", "mask_keep", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let checked: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&checked["device"], &checked["passed"]), (&"gpusim".into(), &true.into()));
+    assert_eq!(checked["ops"][0]["symbols"].as_array().unwrap().len(), 2);
+    let listed = text(&run(&["kernels", "list"]).stdout);
+    assert!(listed.starts_with("On gpusim, compute capability 8.0"), "{listed:.300}");
+    assert!(listed.lines().any(|l| l.contains("pipelined_nt*") && l.starts_with("linear")), "{listed}");
+
+    for (args, message) in [
+        (&["kernels", "check", "nothing"][..], "expected one of adamw, "),
+        (&["--device", "cpu", "kernels", "check"], "kernels run on a GPU"),
+        (&["--device", "cuda:7", "kernels", "check"], "found 1 CUDA devices"),
+        (&["--device", "tpu", "kernels", "list"], "expected cpu, cuda, cuda:N or auto"),
+        (&["--device", "cuda", "inspect", "nowhere"], "only `kernels list` and `kernels check` run on a GPU so far"),
+    ] {
+        let output = run(args);
+        let stderr = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains(message), "{args:?}: {stderr}");
+    }
+}
