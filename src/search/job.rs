@@ -40,7 +40,8 @@ pub struct SearchOptions {
     pub expert_masking: ExpertMasking,
     pub distill: DistillOptions,
     pub recompute: bool,
-    /// The leading probability of every gate that ends the search.
+    /// The leading probability of every gate that ends the search, where the leading architecture costs what the budget
+    /// asks for.
     pub converged_at: f64,
 }
 
@@ -272,7 +273,10 @@ impl<'p> Search<'p> {
             moved: self.router.has_moved(self.params(), g),
         };
         let gates: Vec<GateState> = logits.iter().enumerate().map(gate).collect();
-        let rho = |(resource, mean): (&Resource, &f64)| (resource.name.clone(), *mean, resource.rho(&choice.0));
+        let rho = |((resource, mean), leading): ((&Resource, &f64), &f64)| (resource.name.clone(), *mean, *leading);
+        let leading: Vec<f64> = self.resources.iter().map(|resource| resource.rho(&choice.0)).collect();
+        // Settled beside its limits, a search goes on: the penalty still pulls.
+        let within = self.options.budget.penalty(&leading).0 == 0.0;
         let budget: Vec<Vec<f64>> =
             sums.budget.iter().map(|g| g.f32().iter().map(|g| f64::from(*g)).collect()).collect();
         Ok(SearchState {
@@ -280,9 +284,9 @@ impl<'p> Search<'p> {
             tau,
             distillation: sums.loss,
             penalty: sums.penalty.value,
-            rho: self.resources.iter().zip(&sums.penalty.rho).map(rho).collect(),
+            rho: self.resources.iter().zip(&sums.penalty.rho).zip(&leading).map(rho).collect(),
             norms: axis_norms(self.space, &sums.distillation, &budget),
-            converged: self.is_settled(&gates),
+            converged: within && self.is_settled(&gates),
             gates,
             choice,
         })
