@@ -9,6 +9,7 @@ mod inspect_memory;
 mod kernels;
 mod measure;
 mod output;
+mod plan;
 mod pretrain;
 mod profile;
 mod study;
@@ -60,6 +61,7 @@ enum Command {
     Report(compress::StageArgs),
     Validate(compress::ValidateArgs),
     Study(study::Args),
+    Plan(plan::Args),
     Inspect(inspect::Args),
     #[command(subcommand)]
     Contract(contract::Command),
@@ -119,6 +121,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Report(args) => compress::stage(Stage::Report, args),
         Command::Validate(args) => compress::validate(args),
         Command::Study(args) => study::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Contract(command) => contract::run(command),
         Command::Kernels(command) => kernels::run(command, &cli.device),

@@ -18,6 +18,7 @@ mod resource;
 pub mod roofline;
 mod table;
 pub mod trace;
+mod training;
 mod validate;
 pub mod vllm;
 
@@ -34,4 +35,5 @@ pub use profile::{ProfileOptions, profile};
 pub use request::RequestTime;
 pub use resource::{LayerTerm, Resource};
 pub use table::{Cost, Key, MODEL, Measure, REST, Table, part_name, quantile};
+pub use training::{Job, TrainedPart, TrainingBytes, TrainingCost, forward_flops};
 pub use validate::{Errors, Validation, compare, validate};

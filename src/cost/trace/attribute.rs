@@ -459,6 +459,10 @@ impl Reader<'_> {
     /// The step so far is over.
     fn finish(&mut self) -> Result<()> {
         let Some(building) = self.current.take() else { return Ok(()) };
+        // A graph's capture has ranges, and nothing runs.
+        if building.layers.is_empty() && building.rest.is_empty() {
+            return Ok(());
+        }
         self.summary.steps += 1;
         (self.visit)(self.process.unwrap_or(0), &building.step())
     }
