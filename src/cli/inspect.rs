@@ -13,12 +13,22 @@ use crate::model::config::{Config, Layer, LayerKind};
 pub struct Args {
     /// A model's folder, or a bare config.json.
     model: PathBuf,
+    /// A contract of a deployment with vLLM: what the model takes of its GPU, term by term.
+    #[arg(long, value_name = "FILE")]
+    contract: Option<PathBuf>,
+    /// A cost table of the deployment: what a request takes.
+    #[arg(long, value_name = "CSV", requires = "contract")]
+    table: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> Result<()> {
+    if let Some(contract) = &args.contract {
+        let config = super::contract::config(&args.model)?;
+        return super::inspect_memory::run(&config, contract, args.table.as_deref(), args.json);
+    }
     let info = CheckpointInfo::read(&args.model)?;
     if args.json { output::json(&as_json(&info)) } else { output::line(&as_text(&info)) }
 }

@@ -1,13 +1,17 @@
 //! Argument parsing, one file per subcommand.
 
 mod compress;
+mod contract;
 mod evaluate;
 mod generate;
 mod inspect;
+mod inspect_memory;
 mod kernels;
 mod measure;
 mod output;
+mod plan;
 mod pretrain;
+mod profile;
 mod study;
 mod tokenize;
 
@@ -44,8 +48,7 @@ enum Command {
     Run(compress::RunArgs),
     /// Stage of a run: order the parent's components by importance.
     Rank(compress::StageArgs),
-    /// Stage of a run: measure the cost table of the search space on the deployment.
-    Profile(compress::StageArgs),
+    Profile(profile::Args),
     /// Stage of a run: search for an architecture within the limits.
     Search(compress::StageArgs),
     /// Stage of a run: cut the architecture out of the sorted parent, and measure it.
@@ -58,7 +61,10 @@ enum Command {
     Report(compress::StageArgs),
     Validate(compress::ValidateArgs),
     Study(study::Args),
+    Plan(plan::Args),
     Inspect(inspect::Args),
+    #[command(subcommand)]
+    Contract(contract::Command),
     #[command(subcommand)]
     Kernels(kernels::Command),
     Pretrain(pretrain::Args),
@@ -107,7 +113,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Quickstart(args) => compress::quickstart(args),
         Command::Run(args) => compress::run(args),
         Command::Rank(args) => compress::stage(Stage::Rank, args),
-        Command::Profile(args) => compress::stage(Stage::Profile, args),
+        Command::Profile(args) => profile::run(args),
         Command::Search(args) => compress::stage(Stage::Search, args),
         Command::Extract(args) => compress::stage(Stage::Extract, args),
         Command::Recover(args) => compress::stage(Stage::Recover, args),
@@ -115,7 +121,9 @@ fn run(cli: Cli) -> Result<()> {
         Command::Report(args) => compress::stage(Stage::Report, args),
         Command::Validate(args) => compress::validate(args),
         Command::Study(args) => study::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Contract(command) => contract::run(command),
         Command::Kernels(command) => kernels::run(command, &cli.device),
         Command::Pretrain(args) => pretrain::run(args),
         Command::Evaluate(args) => evaluate::run(args),

@@ -1,14 +1,22 @@
 //! The contract: where a model is served, what it is asked, and what it may cost.
 
+mod check;
+mod engine;
+mod precision;
+
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+
+pub use check::{Explanation, Finding};
+pub use engine::{Device, Engine, GPUS, MoeBackend, Vllm};
+pub use precision::{Format, Precision};
 
 use super::model::MIB;
 use crate::engine::profile::Workload;
 use crate::{Error, Result, config_file, files};
 
-/// A contract file.
+/// A contract file. With this crate's own engine:
 ///
 /// ```toml
 /// device = "cpu"
@@ -31,6 +39,35 @@ use crate::{Error, Result, config_file, files};
 ///
 /// A limit may also be a share of what the parent takes, measured on the same machine: `latency_of_parent = 0.5`,
 /// `memory_of_parent = 0.5`, `throughput_of_parent = 2.0`.
+///
+/// Of a deployment with vLLM:
+///
+/// ```toml
+/// device = "rtx-5070"        # a preset of presets/devices, or a file
+///
+/// [engine]
+/// name = "vllm"
+/// version = "0.27.1"
+/// moe_backend = "cutlass"
+///
+/// [precision]                # what is absent is bf16, the SSM state f32
+/// experts = "nvfp4"
+/// kv_cache = "fp8"
+///
+/// [workload]
+/// batch = 1                  # per GPU
+/// input_tokens = 2048
+/// output_tokens = 256
+/// prefill_chunk = 2048       # max_num_batched_tokens
+///
+/// [limits]
+/// latency_ms = 750
+///
+/// [search]                   # what it is meant for; all optional
+/// parent = "../parents/nano-3-12b.json"
+/// space = "../spaces/nano-3-12b.toml"
+/// alpha = 1.0
+/// ```
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contract {
@@ -40,29 +77,24 @@ pub struct Contract {
     pub device: Device,
     pub engine: Engine,
     pub precision: Precision,
-    /// Of the processor.
+    /// Of the processor, for this crate's own engine; else 0.
+    #[serde(default)]
     pub threads: usize,
     pub workload: Workload,
     pub limits: Limits,
+    #[serde(default)]
+    pub search: Intended,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Device {
-    Cpu,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// This crate's own.
-    Builtin,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    F32,
+/// What a contract is meant for.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Intended {
+    /// A model's folder or its `config.json`; relative to the contract.
+    pub parent: Option<PathBuf>,
+    pub space: Option<PathBuf>,
+    /// Weight of the penalty for missing the limits.
+    pub alpha: Option<f64>,
 }
 
 /// What must hold; each above 0, each quantity at most once.
@@ -100,6 +132,14 @@ impl Contract {
     pub fn from_toml(file: &Path, text: &str) -> Result<Contract> {
         let mut contract: Contract = config_file::parse(file, text, "a contract")?;
         contract.file = file.to_path_buf();
+        let folder = files::parent(file);
+        let Intended { parent, space, .. } = &mut contract.search;
+        for path in [parent, space].into_iter().flatten() {
+            *path = folder.join(&*path);
+        }
+        if let Device::File(path) = &mut contract.device {
+            *path = folder.join(&*path);
+        }
         contract.check()?;
         Ok(contract)
     }
@@ -130,7 +170,7 @@ impl Contract {
 
     fn check(&self) -> Result<()> {
         let w = &self.workload;
-        self.size("threads", self.threads, 1, MOST_THREADS)?;
+        self.check_engine()?;
         self.size("workload.batch", w.batch, 1, MOST_SEQUENCES)?;
         self.size("workload.cached_tokens", w.cached_tokens, 0, MOST_TOKENS)?;
         self.size("workload.input_tokens", w.input_tokens, 1, MOST_TOKENS)?;
@@ -161,6 +201,84 @@ impl Contract {
             return self.fault("workload.output_tokens", 0, "at least 1 where throughput is limited");
         }
         Ok(())
+    }
+
+    fn check_engine(&self) -> Result<()> {
+        let Engine::Vllm(vllm) = &self.engine else {
+            if self.device != Device::Cpu {
+                return self.fault("device", self.device.name(), "cpu, where this crate's own engine serves");
+            }
+            if self.precision != Precision::F32 {
+                return self.fault("precision", "another one", "f32, which this crate's own engine computes in");
+            }
+            return self.size("threads", self.threads, 1, MOST_THREADS);
+        };
+        if self.threads > 0 {
+            return self.fault("threads", self.threads, "no such key: it is for engine = \"builtin\"");
+        }
+        if self.device == Device::Cpu {
+            return self.fault("device", "cpu", "a GPU, where vLLM serves");
+        }
+        if vllm.tensor_parallel != 1 {
+            let expected = "1: a model on several GPUs is not modelled";
+            return self.fault("engine.tensor_parallel", vllm.tensor_parallel, expected);
+        }
+        self.size("engine.data_parallel", vllm.data_parallel, 1, MOST_SEQUENCES)?;
+        self.size("engine.max_num_seqs", vllm.max_num_seqs.unwrap_or(1), 1, MOST_SEQUENCES)?;
+        let share = vllm.gpu_memory_utilization;
+        if !(share > 0.0 && share <= 1.0) {
+            return self.fault("engine.gpu_memory_utilization", share, "above 0 and at most 1");
+        }
+        if let Some(reserve) = vllm.reserve_mib.filter(|reserve| !(reserve.is_finite() && *reserve >= 0.0)) {
+            return self.fault("engine.reserve_mib", reserve, "a number of at least 0");
+        }
+        if let Some(alpha) = self.search.alpha.filter(|alpha| !(alpha.is_finite() && *alpha >= 0.0)) {
+            return self.fault("search.alpha", alpha, "a number of at least 0");
+        }
+        self.check_formats()
+    }
+
+    /// Formats that vLLM has for a component.
+    fn check_formats(&self) -> Result<()> {
+        use Format::{Bf16, F32, Fp8, Nvfp4};
+        let all = self.precision.weights().into_iter().chain(self.precision.states());
+        for (component, format) in all {
+            let allowed: &[Format] = match component {
+                "embedding" | "gate" | "other" | "activations" | "conv_state" | "ssm_state" => &[F32, Bf16],
+                "kv_cache" => &[Bf16, Fp8],
+                _ => &[F32, Bf16, Fp8, Nvfp4],
+            };
+            if !allowed.contains(&format) {
+                let names: Vec<&str> = allowed.iter().map(|format| format.name()).collect();
+                return self.fault(&format!("precision.{component}"), format.name(), &names.join(" or "));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what this machine cannot measure.
+    ///
+    /// # Errors
+    /// [`Error::Input`] where another engine than this crate's own serves.
+    pub fn measured_here(&self) -> Result<()> {
+        match self.engine {
+            Engine::Builtin => Ok(()),
+            Engine::Vllm(_) => {
+                let expected = "\"builtin\" to measure on this machine; for vLLM see profile plan and profile ingest";
+                self.fault("engine", "vllm", expected)
+            }
+        }
+    }
+
+    /// How vLLM is started.
+    ///
+    /// # Errors
+    /// [`Error::Input`] where this crate's own engine serves.
+    pub fn vllm(&self) -> Result<&Vllm> {
+        match &self.engine {
+            Engine::Vllm(vllm) => Ok(vllm),
+            Engine::Builtin => self.fault("engine", "builtin", "a section [engine] with name = \"vllm\""),
+        }
     }
 
     fn size(&self, key: &str, found: usize, least: usize, most: usize) -> Result<()> {

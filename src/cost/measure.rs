@@ -44,6 +44,7 @@ pub fn measure(models: &[&Lm], contract: &Contract, repeats: usize) -> Result<Ve
     if repeats == 0 {
         return Err(Error::Usage("measuring needs at least 1 repeat".into()));
     }
+    contract.measured_here()?;
     let workload = &contract.workload;
     with_threads(contract.threads, || {
         let mut requests: Vec<Vec<RequestCost>> = vec![Vec::new(); models.len()];

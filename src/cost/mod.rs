@@ -7,22 +7,33 @@
 
 mod configurations;
 mod contract;
+mod device_spec;
 mod dummy;
 mod measure;
 mod model;
 mod plan;
 mod profile;
+mod request;
 mod resource;
+pub mod roofline;
 mod table;
+pub mod trace;
+mod training;
 mod validate;
+pub mod vllm;
 
 pub use configurations::{Configurations, LayerConfigurations};
-pub use contract::{Contract, Device, Engine, Limits, Precision};
+pub use contract::{
+    Contract, Device, Engine, Explanation, Finding, Format, GPUS, Intended, Limits, MoeBackend, Precision, Vllm,
+};
+pub use device_spec::{DeviceSpec, Flops};
 pub use dummy::Dummy;
 pub use measure::{Measurement, measure, weight_bytes};
 pub use model::{CostModel, MIB, PartPrediction, Prediction};
 pub use plan::{Plan, Run};
 pub use profile::{ProfileOptions, profile};
+pub use request::RequestTime;
 pub use resource::{LayerTerm, Resource};
 pub use table::{Cost, Key, MODEL, Measure, REST, Table, part_name, quantile};
+pub use training::{Job, TrainedPart, TrainingBytes, TrainingCost, forward_flops};
 pub use validate::{Errors, Validation, compare, validate};

@@ -1,11 +1,12 @@
 //! The cost model: resources of a search space under a contract, from measured rows.
 
-use super::configurations::Configurations;
-use super::contract::Contract;
+use super::configurations::{Configurations, LayerConfigurations};
+use super::contract::{Contract, Engine};
 use super::resource::{LayerTerm, Resource};
 use super::table::{MODEL, Measure, REST, Table, part_name};
 use crate::Result;
 use crate::engine::profile::Workload;
+use crate::model::config::{Layer, LayerKind};
 use crate::supernet::{Choice, SearchSpace};
 
 /// Bytes.
@@ -90,11 +91,15 @@ impl CostModel {
         })?;
         let weights = tables.resource("weights", "B", &row(Measure::Weights))?;
         let caches = tables.resource("caches", "B", &row(Measure::Cache))?;
-        let workspace = widest(tables.resource("workspace", "B", &|d, part| {
+        let workspace = tables.resource("workspace", "B", &|d, part| {
             let prefill = table.get(Measure::PrefillWorkspace, 0, d, part)?;
             let decode = if contexts.is_empty() { 0.0 } else { table.get(Measure::DecodeWorkspace, 0, d, part)? };
             Ok(prefill.max(decode))
-        })?);
+        })?;
+        let workspace = match contract.engine {
+            Engine::Builtin => widest(workspace),
+            Engine::Vllm(_) => widest_of_each_kind(workspace, &configurations),
+        };
         let mut model = CostModel {
             resources: Vec::new(),
             space: space.clone(),
@@ -146,14 +151,14 @@ impl CostModel {
                 None => resource.constant[context],
             }
         };
-        // In the widest group, the rest comes after the layers.
-        let group = &self.workspace.widest[0];
+        // In every group of the widest, the rest comes after the layers; only one group has a part's value.
+        let workspace_of = |at: usize| self.workspace.widest.iter().map(|g| part(Some(at), &self.workspace, g)).sum();
         let parts = |at: Option<usize>| PartPrediction {
             prefill_seconds: part(at, &self.prefill, &self.prefill.layers),
             decode_step_seconds: part(at, &self.decode, &self.decode.layers),
             weights_bytes: part(at, &self.weights, &self.weights.layers),
             cache_bytes: part(at, &self.caches, &self.caches.layers),
-            workspace_bytes: part(Some(at.unwrap_or(group.len() - 1)), &self.workspace, group),
+            workspace_bytes: workspace_of(at.unwrap_or(self.prefill.layers.len())),
         };
         let (prefill, decode) = (self.prefill.cost(choice), self.decode.cost(choice));
         let (weights, caches) = (self.weights.cost(choice), self.caches.cost(choice));
@@ -192,7 +197,7 @@ impl Tables<'_> {
     /// A sum over layers without a limit; a removed layer costs 0.
     fn resource(&self, name: &str, unit: &str, value: &dyn Fn(usize, &str) -> Result<f64>) -> Result<Resource> {
         let Configurations { global_gates, hidden_sizes, layers } = self.configurations;
-        let term = |layer: &super::configurations::LayerConfigurations| -> Result<LayerTerm> {
+        let term = |layer: &LayerConfigurations| -> Result<LayerTerm> {
             let values = (layer.options.iter().zip(hidden_sizes))
                 .map(|(options, d)| {
                     let cost = |option: &Option<_>| option.as_ref().map_or(Ok(0.0), |l| value(*d, &part_name(l)));
@@ -220,6 +225,31 @@ fn widest(sum: Resource) -> Resource {
     let mut group = sum.layers;
     group.push(rest);
     Resource { constant: vec![0.0; sum.constant.len()], layers: Vec::new(), widest: vec![group], ..sum }
+}
+
+/// The largest layer of each kind, and the rest: buffers of different kinds do not share memory. A layer of two kinds (a MoE
+/// layer that may become a dense one) is in both groups, in each with the values of its kind.
+fn widest_of_each_kind(sum: Resource, configurations: &Configurations) -> Resource {
+    let kinds = [LayerKind::Mamba, LayerKind::Moe, LayerKind::Attention, LayerKind::Mlp];
+    let of_kind = |kind: LayerKind| -> Vec<LayerTerm> {
+        let term = |(term, layer): (&LayerTerm, &LayerConfigurations)| LayerTerm {
+            gates: term.gates.clone(),
+            values: (term.values.iter().zip(&layer.options))
+                .map(|(values, options)| {
+                    let is = |option: &Option<Layer>| option.as_ref().is_some_and(|l| l.kind() == kind);
+                    values.iter().zip(options).map(|(v, option)| if is(option) { *v } else { 0.0 }).collect()
+                })
+                .collect(),
+        };
+        let none = LayerTerm { gates: Vec::new(), values: vec![vec![0.0]; sum.constant.len()] };
+        sum.layers.iter().zip(&configurations.layers).map(term).chain([none]).collect()
+    };
+    let mut rest: Vec<LayerTerm> = (sum.layers.iter())
+        .map(|_| LayerTerm { gates: Vec::new(), values: vec![vec![0.0]; sum.constant.len()] })
+        .collect();
+    rest.push(LayerTerm { gates: Vec::new(), values: sum.constant.iter().map(|v| vec![*v]).collect() });
+    let groups = kinds.into_iter().map(of_kind).chain([rest]).collect();
+    Resource { constant: vec![0.0; sum.constant.len()], layers: Vec::new(), widest: groups, ..sum }
 }
 
 /// Two sums over the same layers as one, value by value; `of` is linear.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::configurations::Configurations;
-use super::contract::Contract;
+use super::contract::{Contract, Engine};
 use super::table::{Key, Measure, REST, part_name};
 use crate::engine::profile::Workload;
 use crate::model::Config;
@@ -44,14 +44,13 @@ impl Plan {
             runs.extend((0..count).map(run));
         }
         let workload = contract.workload;
+        let deployment = match contract.engine {
+            Engine::Builtin => "Cpu Builtin F32".into(),
+            _ => format!("{:?} {:?} {:?}", contract.device, contract.engine, contract.precision),
+        };
         let text = format!(
-            "{:?} {:?} {:?} {} {workload:?} {} {} {runs:?}",
-            contract.device,
-            contract.engine,
-            contract.precision,
-            contract.threads,
-            space.parent.vocab_size,
-            space.parent.tie_word_embeddings
+            "{deployment} {} {workload:?} {} {} {runs:?}",
+            contract.threads, space.parent.vocab_size, space.parent.tie_word_embeddings
         );
         Ok(Plan { runs, workload, digest: run::digest_bytes(text.as_bytes()), parent: space.parent.clone() })
     }

@@ -85,6 +85,7 @@ pub fn profile(
     if options.repeats == 0 || options.layers_per_run == 0 {
         return Err(Error::Usage("profile: repeats and layers per run must be at least 1".into()));
     }
+    contract.measured_here()?;
     let plan = Plan::new(space, contract, options.layers_per_run, options.seed)?;
     let mut log = Metrics::open(results, |_| true)?;
     let found = read(results, &plan)?;

@@ -104,6 +104,7 @@ pub struct Cost {
     pub median: f64,
     /// Between the quartiles.
     pub iqr: f64,
+    /// Measurements behind it; 0: an estimate.
     pub repeats: usize,
 }
 

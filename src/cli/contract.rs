@@ -1,0 +1,56 @@
+use std::path::{Path, PathBuf};
+
+use super::output;
+use crate::Result;
+use crate::cost::Contract;
+use crate::model::Config;
+use crate::supernet::{SearchSpace, Space};
+
+/// Contracts: what they mean, and whether they can be fulfilled.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Explain a contract in words, and find what contradicts itself, the device or the parent. Exit code 2 if anything does.
+    Check {
+        /// A contract (TOML).
+        file: PathBuf,
+        /// A model's folder or its config.json, instead of the parent that the contract names.
+        #[arg(long)]
+        parent: Option<PathBuf>,
+        /// A search space, instead of the one that the contract names.
+        #[arg(long)]
+        space: Option<PathBuf>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn run(command: Command) -> Result<()> {
+    let Command::Check { file, parent, space, json } = command;
+    let contract = Contract::from_file(&file)?;
+    let parent = parent.or_else(|| contract.search.parent.clone()).map(|path| config(&path)).transpose()?;
+    let space = match (space.or_else(|| contract.search.space.clone()), &parent) {
+        (Some(path), Some(parent)) => Some(SearchSpace::new(&Space::from_file(&path)?, parent)?),
+        _ => None,
+    };
+    let explanation = contract.explain(parent.as_ref(), space.as_ref())?;
+    if json {
+        output::json(&explanation)?;
+    } else {
+        let mut lines = explanation.words.clone();
+        for f in &explanation.findings {
+            let word = if f.contradiction { "contradiction" } else { "note" };
+            lines.push(format!("{word}: {}: found {}, expected {}", f.at, f.found, f.expected));
+        }
+        if explanation.findings.iter().all(|finding| !finding.contradiction) {
+            lines.push("No contradiction found.".into());
+        }
+        output::line(&lines.join("\n"))?;
+    }
+    explanation.refuse(&contract)
+}
+
+/// A model's configuration: of a folder, or of a bare `config.json`.
+pub fn config(path: &Path) -> Result<Config> {
+    if path.is_dir() { Config::from_file(&path.join("config.json")) } else { Config::from_file(path) }
+}

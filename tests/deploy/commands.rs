@@ -1,0 +1,111 @@
+//! The same through the program.
+
+use std::ffi::OsStr;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::common::{DEPLOYMENTS, edited, preset};
+
+/// Exit code, standard output, standard error.
+fn run<S: AsRef<OsStr>>(args: &[S]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_autocompress")).args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn path(of: &str) -> String {
+    preset(of).to_str().unwrap().to_owned()
+}
+
+#[track_caller]
+fn json(args: &[&str]) -> Value {
+    let (code, out, err) = run(args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn contracts_are_checked() {
+    for name in DEPLOYMENTS {
+        let file = path(&format!("contracts/{name}.toml"));
+        let (code, out, err) = run(&["contract", "check", &file]);
+        assert_eq!((code, err.as_str()), (0, ""), "{name}");
+        assert!(out.contains("No contradiction found."), "{out}");
+        assert!(json(&["contract", "check", &file, "--json"])["findings"].is_array());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    let text = edited("rtx-5070", "memory_mib = 4096", "memory_mib = 99");
+    std::fs::write(&file, text.replace("../", &format!("{}/", preset("").to_str().unwrap()))).unwrap();
+    let (code, out, err) = run(&["contract", "check", file.to_str().unwrap()]);
+    assert_eq!(code, 2);
+    assert!(out.contains("contradiction: limits.memory_mib") && err.contains("limits.memory_mib"), "{out}{err}");
+}
+
+#[test]
+fn memory_is_shown_term_by_term() {
+    for name in DEPLOYMENTS {
+        let contract = path(&format!("contracts/{name}.toml"));
+        let model = path(["parents/nano-3-12b.json", "parents/super-120b.json"][usize::from(name == "b200")]);
+        let shown = json(&["inspect", &model, "--contract", &contract, "--json"]);
+        let terms = shown["terms"].as_object().unwrap();
+        let sum: u64 = terms.values().map(|bytes| bytes.as_u64().unwrap()).sum();
+        assert_eq!(Some(sum), shown["memory"]["total_bytes"].as_u64());
+        let (code, out, _) = run(&["inspect", &model, "--contract", &contract]);
+        assert!(code == 0 && terms.keys().all(|term| out.contains(term.as_str())), "{out}");
+        assert!(out.contains("conventional") && out.contains("without ε"), "{out}");
+    }
+    let (code, _, err) = run(&["inspect", &path("parents/nano-3-12b.json"), "--contract", &path("contracts/half.toml")]);
+    assert!(code == 2 && err.contains("builtin"), "{err}");
+}
+
+#[test]
+fn estimates_say_that_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("t.csv");
+    let (contract, table) = (path("contracts/rtx-5070.toml"), table.to_str().unwrap());
+    let (code, out, err) = run(&["profile", "estimate", "--contract", &contract, "--out", table]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("estimate"), "{out}");
+    let model = path("parents/nano-3-12b.json");
+    let (_, out, _) = run(&["inspect", &model, "--contract", &contract, "--table", table]);
+    assert!(out.contains("request") && out.contains("(estimate: 212 of 212 rows)"), "{out}");
+}
+
+#[test]
+fn recipes_are_planned() {
+    for (name, gpu) in [("rtx-5070", "h100"), ("rtx-5080", "h100"), ("h100", "h100"), ("b200", "gb200")] {
+        let recipe = path(&format!("recipes/{name}.toml"));
+        let plan = json(&["plan", &recipe, "--gpus", "128", "--gpu", gpu, "--json"]);
+        let search = &plan["jobs"][0];
+        assert_eq!(search["cost"]["tokens_per_step"], 16_777_216);
+        assert_eq!(search["fits"], true, "{name}: {}", search["cost"]["bytes"]);
+        let (_, out, _) = run(&["plan", &recipe, "--gpus", "128", "--gpu", gpu]);
+        println!("{name}\n{out}");
+        assert!(out.contains("search") && out.contains("recovery") && out.contains("masters"), "{out}");
+    }
+    // One GPU holds no joint search; what would make it fit is told.
+    let one = json(&["plan", &path("recipes/rtx-5080.toml"), "--gpus", "1", "--gpu", "h100", "--json"]);
+    let search = &one["jobs"][0];
+    assert_eq!(search["fits"], false);
+    let options = search["options"].as_array().unwrap();
+    assert!(options.iter().any(|option| option["fits"] == true), "{options:?}");
+    let (code, _, err) = run(&["plan", &path("recipes/rtx-5080.toml"), "--gpus", "1", "--gpu", "a100"]);
+    assert!(code == 2 && err.contains("a100") && err.contains("h100"), "{err}");
+}
+
+#[test]
+fn profile_is_still_a_stage() {
+    let (code, _, err) = run(&["profile"]);
+    assert!(code == 2 && err.contains("plan, ingest or estimate"), "{err}");
+    let (code, _, err) = run(&["profile", "missing.toml", "--out", "/dev/null/run"]);
+    assert!(code != 0 && err.contains("missing.toml"), "{err}");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("plan");
+    let args = ["profile", "plan", "--contract", &path("contracts/rtx-5080.toml"), "--no-weights", "--json", "--out"];
+    let planned = json(&[&args[..], &[out.to_str().unwrap()]].concat());
+    assert_eq!((&planned["models"], &planned["configurations"]), (&Value::from(48), &Value::from(396)));
+    let (code, _, err) = run(&["profile", "ingest", out.to_str().unwrap()]);
+    assert!(code == 2 && err.contains("run.sh"), "{err}");
+}
