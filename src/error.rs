@@ -45,15 +45,23 @@ pub enum Error {
 
     /// A limit that no architecture of the search space meets: exit code 2.
     #[error(
-        "{resource}: found at least {smallest} {unit} (the architecture {architecture}), expected at most {limit} {unit}"
+        "{resource}: found at {} {smallest} {unit} (the architecture {architecture}{}), expected at {} {limit} {unit}",
+        if *at_least { "most" } else { "least" },
+        kept_text(kept),
+        if *at_least { "least" } else { "most" }
     )]
     Unreachable {
-        /// The limited quantity; where each limit alone can be met, with the other limits that were kept.
+        /// The limited quantity, or the key that limits it.
         resource: String,
         unit: String,
+        /// What the cost must be at most.
         limit: f64,
         /// The smallest cost that any architecture has.
         smallest: f64,
+        /// Where more is better: the cost must be `limit` at least, and `smallest` is the largest.
+        at_least: bool,
+        /// The other limits that the architecture keeps, where each alone can be met.
+        kept: Vec<String>,
         /// Its gates and sizes, as JSON.
         architecture: String,
     },
@@ -69,6 +77,11 @@ pub enum Error {
     /// Kernels that do not compute what they must: exit code 1.
     #[error("{0}")]
     Kernels(String),
+}
+
+/// Which limits an architecture keeps.
+fn kept_text(kept: &[String]) -> String {
+    if kept.is_empty() { String::new() } else { format!(", within the limit of {}", kept.join(" and ")) }
 }
 
 impl Error {
@@ -88,6 +101,18 @@ impl Error {
             at: at.into(),
             found: found.into(),
             expected: expected.into(),
+        }
+    }
+
+    /// Names the file and the table that a fault in the usage was read from: it begins with a key of that table, or, where
+    /// it is of the whole table, with "found".
+    pub fn within_table(self, file: &Path, table: &str) -> Error {
+        match self {
+            Error::Usage(text) if text.starts_with("found ") => {
+                Error::Usage(format!("{}: {table}: {text}", file.display()))
+            }
+            Error::Usage(text) => Error::Usage(format!("{}: {table}.{text}", file.display())),
+            other => other,
         }
     }
 

@@ -118,14 +118,18 @@ pub fn replace_dir(
     result
 }
 
-/// Removes what earlier processes that were killed left half-built directly in `dir`. The caller must know that no
-/// other process writes there.
+/// Removes what earlier processes that were killed left half-built in `dir` and in the folders below it; links are not
+/// followed. The caller must know that no other process writes there.
 pub fn remove_leftovers(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(Error::io(dir, "read"))? {
-        let path = entry.map_err(Error::io(dir, "read"))?.path();
-        if path.file_name().is_some_and(is_temporary) {
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        let entry = entry.map_err(Error::io(dir, "read"))?;
+        let path = entry.path();
+        let is_dir = entry.file_type().map_err(Error::io(&path, "read"))?.is_dir();
+        if is_temporary(&entry.file_name()) {
+            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.map_err(Error::io(&path, "remove"))?;
+        } else if is_dir {
+            remove_leftovers(&path)?;
         }
     }
     Ok(())
@@ -138,9 +142,17 @@ pub fn remove_dir(path: &Path) -> Result<()> {
     fs::remove_dir_all(&temporary).map_err(Error::io(path, "remove"))
 }
 
-/// True for a name that this module gives to what it has not finished.
+/// True for a name that this module gives to what it has not finished: `.NAME.PID-N.tmp`. Other programs' temporary
+/// files have other names.
 pub fn is_temporary(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| name.starts_with('.') && name.ends_with(".tmp"))
+    let numbers = |name: &str| {
+        let (rest, numbers) = name.strip_prefix('.')?.strip_suffix(".tmp")?.rsplit_once('.')?;
+        let (process, count) = numbers.split_once('-')?;
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        Some(!rest.is_empty() && digits(process) && digits(count))
+    };
+    // A name may hold anything; what this module adds to it is ASCII.
+    numbers(&name.to_string_lossy()).unwrap_or(false)
 }
 
 /// Writes a value as indented JSON, atomically.
@@ -361,8 +373,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(".a.12-0.tmp"), "").unwrap();
         fs::create_dir(dir.path().join(".b.12-1.tmp")).unwrap();
-        fs::write(dir.path().join("kept.tmp"), "").unwrap();
+        let below = dir.path().join("search/checkpoints");
+        fs::create_dir_all(below.join(".step-00000002.7-3.tmp")).unwrap();
+        fs::write(below.join(".step-00000002.7-3.tmp/state"), "").unwrap();
+        let others = [".mine.tmp", ".mine.1.tmp", ".mine.a-1.tmp", ".1-1.tmp", "kept.1-1.tmp"];
+        others.iter().for_each(|name| fs::write(below.join(name), "").unwrap());
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join(".a.12-0.tmp"), "").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("link")).unwrap();
         remove_leftovers(dir.path()).unwrap();
-        assert_eq!(names(dir.path()), ["kept.tmp"]);
+        assert_eq!(names(dir.path()), ["link", "search"]);
+        assert_eq!(names(elsewhere.path()), [".a.12-0.tmp"]);
+        assert_eq!(names(&below), [".1-1.tmp", ".mine.1.tmp", ".mine.a-1.tmp", ".mine.tmp", "kept.1-1.tmp"]);
     }
 }

@@ -109,15 +109,23 @@ fn as_text(info: &CheckpointInfo) -> String {
     }
     lines.push(format!(
         "weights at   f32 {}, bf16 {}, FP8 {}, NVFP4 {}",
-        output::bytes(b.f32),
-        output::bytes(b.bf16),
-        output::bytes(b.fp8),
-        output::bytes(b.nvfp4)
+        output::bytes(b.f32 as f64),
+        output::bytes(b.bf16 as f64),
+        output::bytes(b.fp8 as f64),
+        output::bytes(b.nvfp4 as f64)
     ));
     if let Some(s) = &info.stored {
-        let dtypes: Vec<String> =
-            s.by_dtype.iter().map(|(d, (n, bytes))| format!("{n} tensors {d} {}", output::bytes(*bytes))).collect();
-        lines.push(format!("on disk      {} in {} file(s): {}", output::bytes(s.bytes), s.files, dtypes.join(", ")));
+        let dtypes: Vec<String> = s
+            .by_dtype
+            .iter()
+            .map(|(d, (n, bytes))| format!("{n} tensors {d} {}", output::bytes(*bytes as f64)))
+            .collect();
+        lines.push(format!(
+            "on disk      {} in {} file(s): {}",
+            output::bytes(s.bytes as f64),
+            s.files,
+            dtypes.join(", ")
+        ));
     }
     lines.join("\n")
 }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 
-pub use crate::report::count;
+pub use crate::report::{bytes, count};
 use crate::{Error, Result};
 
 /// Writes `text` and a line break. A reader that went away (`| head`) ends the output, not the program.
@@ -23,16 +23,4 @@ pub fn note(text: &str) {
 pub fn json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Error::io("standard output", "write")(e.into()))?;
     line(&text)
-}
-
-/// Bytes in binary units.
-pub fn bytes(n: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = n as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{n} B") } else { format!("{value:.2} {}", units[unit]) }
 }

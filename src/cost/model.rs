@@ -87,7 +87,9 @@ impl CostModel {
         let row = |measure| move |d: usize, part: &str| table.get(measure, 0, d, part);
         let prefill = tables.resource("prefill", "s", &row(Measure::Prefill))?;
         let decode = tables.resource("decode step", "s", &|d, part| {
-            contexts.iter().map(|(at, weight)| Ok(weight * table.get(Measure::Decode, *at, d, part)?)).sum()
+            let costs = contexts.iter().map(|(at, weight)| Ok(weight * table.get(Measure::Decode, *at, d, part)?));
+            // The sum of no floats is −0.
+            Ok(0.0 + costs.sum::<Result<f64>>()?)
         })?;
         let weights = tables.resource("weights", "B", &row(Measure::Weights))?;
         let caches = tables.resource("caches", "B", &row(Measure::Cache))?;

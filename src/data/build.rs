@@ -37,7 +37,22 @@ pub fn build_shards(
     options: BuildOptions,
 ) -> Result<Built> {
     let folder = folder.as_ref();
+    let is_new = !folder.exists();
     std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
+    let built = build_in(documents, tokenizer, folder, options);
+    if built.is_err() && is_new {
+        // Empty by now; if not, what is there is worth more than this.
+        let _ = std::fs::remove_dir(folder);
+    }
+    built
+}
+
+fn build_in(
+    documents: impl IntoIterator<Item = Result<String>>,
+    tokenizer: &Tokenizer,
+    folder: &Path,
+    options: BuildOptions,
+) -> Result<Built> {
     if let Some(old) = shards_in(folder)?.first() {
         return Err(Error::input(folder, "folder", old.display().to_string(), "no .bin files from before"));
     }

@@ -6,7 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::data::build::shards_in;
-use crate::data::pack::{Documents, PackedSource};
+use crate::data::pack::{Documents, PackedSource, Part};
 use crate::data::source::{Boundaries, Source};
 use crate::data::tasks::{Split, TaskSource, TasksConfig};
 use crate::data::text::{Separation, documents};
@@ -109,25 +109,47 @@ impl DataConfig {
     /// Opens the training data for a model of `vocab_size` tokens, reading and checking all of it.
     ///
     /// # Errors
-    /// [`Error::Usage`] where a value is out of range, [`Error::Io`] where a path cannot be read, [`Error::Input`] where
-    /// a file is not what it must be or has an id outside the vocabulary.
+    /// [`Error::Usage`] where a value is out of range: its key within the table, or "found …"; see [`Error::within_table`].
+    /// [`Error::Io`] where a path cannot be read, [`Error::Input`] where a file is not what it must be or has an id outside
+    /// the vocabulary.
     pub fn source(&self, vocab_size: usize) -> Result<Box<dyn Source>> {
         match self {
-            Self::Tasks(tasks) => {
-                if vocab_size < 128 {
-                    return Err(Error::Usage(format!(
-                        "data: found a vocabulary of {vocab_size}, expected at least 128 for tasks in ASCII"
-                    )));
-                }
-                Ok(Box::new(TaskSource::new(tasks.clone(), Split::Train)?))
+            Self::Tasks(tasks) => Ok(Box::new(task_source(tasks, Split::Train, vocab_size)?)),
+            Self::Text(_) | Self::Shards(_) => Ok(Box::new(self.packed(vocab_size)?)),
+        }
+    }
+
+    /// Opens data that all of a model's scores are taken on: the tasks' held-out examples, or everything in the files.
+    ///
+    /// # Errors
+    /// As [`DataConfig::source`].
+    pub fn held_out(&self, vocab_size: usize) -> Result<Box<dyn Source>> {
+        match self {
+            Self::Tasks(tasks) => Ok(Box::new(task_source(tasks, Split::HeldOut, vocab_size)?)),
+            Self::Text(_) | Self::Shards(_) => self.source(vocab_size),
+        }
+    }
+
+    /// Opens the data in two parts, the one to train on and the one to hold out; of text and shards see [`Part`].
+    ///
+    /// # Errors
+    /// As [`DataConfig::source`]; [`Error::Usage`] too where there is too little to hold any of it out.
+    pub fn split(&self, vocab_size: usize) -> Result<[Box<dyn Source>; 2]> {
+        match self {
+            Self::Tasks(_) => Ok([self.source(vocab_size)?, self.held_out(vocab_size)?]),
+            Self::Text(_) | Self::Shards(_) => {
+                let all = self.packed(vocab_size)?;
+                Ok([Box::new(all.part(Part::Train)?), Box::new(all.part(Part::HeldOut)?)])
             }
-            Self::Text(text) => {
-                let documents = text.load(vocab_size)?;
-                Ok(Box::new(PackedSource::from_documents(documents, text.documents)?))
-            }
-            Self::Shards(shards) => {
-                Ok(Box::new(PackedSource::from_shards(&shards.files()?, vocab_size, shards.documents)?))
-            }
+        }
+    }
+
+    /// Text and shards.
+    fn packed(&self, vocab_size: usize) -> Result<PackedSource> {
+        match self {
+            Self::Tasks(_) => unreachable!("tasks are made, not packed"),
+            Self::Text(text) => PackedSource::from_documents(text.load(vocab_size)?, text.documents),
+            Self::Shards(shards) => PackedSource::from_shards(&shards.files()?, vocab_size, shards.documents),
         }
     }
 
@@ -154,6 +176,14 @@ impl DataConfig {
         }
         self
     }
+}
+
+fn task_source(tasks: &TasksConfig, split: Split, vocab_size: usize) -> Result<TaskSource> {
+    if vocab_size < 128 {
+        let expected = "at least 128 for tasks in ASCII";
+        return Err(Error::Usage(format!("found a vocabulary of {vocab_size}, expected {expected}")));
+    }
+    TaskSource::new(tasks.clone(), split)
 }
 
 impl TextConfig {
@@ -198,7 +228,7 @@ impl ShardsConfig {
 
 fn check_paths(paths: &[PathBuf]) -> Result<()> {
     if paths.is_empty() {
-        return Err(Error::Usage("data.paths: found an empty list, expected at least one path".into()));
+        return Err(Error::Usage("paths: found an empty list, expected at least one path".into()));
     }
     Ok(())
 }

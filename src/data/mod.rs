@@ -32,6 +32,7 @@ pub use batch::{Batch, IGNORE};
 pub use build::{BuildOptions, Built, build_shards};
 pub use config::DataConfig;
 pub use loader::{Loader, LoaderConfig};
+pub use pack::Part;
 pub use source::{Boundaries, Source};
 pub use tasks::{Example, Split, Task, TasksConfig};
 pub use tokenizer::{BOS, EOS, PAD, Tokenizer};

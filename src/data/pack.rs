@@ -2,6 +2,8 @@
 //!
 //! Epoch follows epoch in one stream without padding, so each token is seen exactly once per epoch. Row r of the run is
 //! the stream's tokens r·T to (r+1)·T, found by a binary search, whatever came before.
+//!
+//! A source may be one of two parts, so that what a model is scored on is not what it was trained on: see [`Part`].
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -68,6 +70,50 @@ impl Store {
     }
 }
 
+/// The documents that a source gives.
+///
+/// Of 20 documents or more, every 20th is held out; of fewer, the last 20th of each one's tokens. It depends on the
+/// documents and their order alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    All,
+    Train,
+    HeldOut,
+}
+
+/// One in so many is held out.
+const HELD_OUT: usize = 20;
+
+impl Part {
+    /// How many of `all` documents have something of this part.
+    fn documents(self, all: usize) -> usize {
+        match self {
+            Part::Train if all >= HELD_OUT => all - all / HELD_OUT,
+            Part::HeldOut if all >= HELD_OUT => all / HELD_OUT,
+            _ => all,
+        }
+    }
+
+    /// The number among all of this part's document `number`.
+    fn number(self, number: usize, all: usize) -> usize {
+        match self {
+            Part::Train if all >= HELD_OUT => number + number / (HELD_OUT - 1),
+            Part::HeldOut if all >= HELD_OUT => number * HELD_OUT + HELD_OUT - 1,
+            _ => number,
+        }
+    }
+
+    /// What this part has of a document's tokens.
+    fn cut(self, document: Range<usize>, all: usize) -> Range<usize> {
+        let at = document.end - document.len() / HELD_OUT;
+        match self {
+            Part::Train if all < HELD_OUT => document.start..at,
+            Part::HeldOut if all < HELD_OUT => at..document.end,
+            _ => document,
+        }
+    }
+}
+
 /// One epoch's order.
 struct Epoch {
     seed: u64,
@@ -78,11 +124,17 @@ struct Epoch {
     ends: Vec<usize>,
 }
 
-/// A [`Source`] of packed rows. Targets are valid everywhere but at the ends of documents and of rows.
-pub struct PackedSource {
-    stores: Vec<Store>,
+struct Stores {
+    all: Vec<Store>,
     /// Documents in the stores up to and including each.
     counts: Vec<usize>,
+}
+
+/// A [`Source`] of packed rows. Targets are valid everywhere but at the ends of documents and of rows.
+pub struct PackedSource {
+    stores: Arc<Stores>,
+    part: Part,
+    /// Of the part.
     tokens: usize,
     boundaries: Boundaries,
     /// The epochs last used: a step reads one, two around an epoch's end.
@@ -121,13 +173,35 @@ impl PackedSource {
             tokens += store.documents().checked_sub(1).map_or(0, |last| store.document(last).end);
         }
         if documents == 0 {
-            return Err(Error::Usage("data: found no documents, expected at least one".into()));
+            return Err(Error::Usage("found no documents, expected at least one".into()));
         }
-        Ok(Self { stores, counts, tokens, boundaries, epochs: Mutex::new(Vec::new()) })
+        let stores = Arc::new(Stores { all: stores, counts });
+        Ok(Self { stores, part: Part::All, tokens, boundaries, epochs: Mutex::new(Vec::new()) })
     }
 
+    /// The same documents' part. What was read is shared.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where the part has no token.
+    pub fn part(&self, part: Part) -> Result<PackedSource> {
+        let (stores, boundaries) = (Arc::clone(&self.stores), self.boundaries);
+        let mut source = Self { stores, part, tokens: 0, boundaries, epochs: Mutex::new(Vec::new()) };
+        source.tokens = (0..source.documents()).map(|document| source.locate(document).1.len()).sum();
+        if source.tokens == 0 {
+            let found = format!("{} tokens in {} documents", self.tokens, self.documents());
+            let expected = "more to hold some of it out, or evaluate.held_out";
+            return Err(Error::Usage(format!("found {found}, expected {expected}")));
+        }
+        Ok(source)
+    }
+
+    /// Documents of the source's part.
     pub fn documents(&self) -> usize {
-        self.counts.last().copied().unwrap_or(0)
+        self.part.documents(self.all_documents())
+    }
+
+    fn all_documents(&self) -> usize {
+        self.stores.counts.last().copied().unwrap_or(0)
     }
 
     /// Tokens of an epoch.
@@ -136,9 +210,12 @@ impl PackedSource {
     }
 
     fn locate(&self, document: usize) -> (&Store, Range<usize>) {
-        let store = self.counts.partition_point(|&count| count <= document);
-        let before = store.checked_sub(1).map_or(0, |previous| self.counts[previous]);
-        (&self.stores[store], self.stores[store].document(document - before))
+        let Stores { all: stores, counts } = &*self.stores;
+        let all = self.all_documents();
+        let number = self.part.number(document, all);
+        let store = counts.partition_point(|&count| count <= number);
+        let before = store.checked_sub(1).map_or(0, |previous| counts[previous]);
+        (&stores[store], self.part.cut(stores[store].document(number - before), all))
     }
 
     fn epoch(&self, seed: u64, number: u64) -> Arc<Epoch> {

@@ -137,7 +137,7 @@ pub struct ModelProfile {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestCost {
     pub prefill_seconds: f64,
-    /// All steps.
+    /// All steps; 0 where nothing is generated.
     pub decode_seconds: f64,
     /// The most bytes of the pool in use beyond those before the request: caches and workspace.
     pub peak_bytes: usize,
@@ -274,7 +274,8 @@ pub fn serve(lm: &Lm, workload: &Workload) -> Result<RequestCost> {
         logits = request.engine.decode(&tokens, &request.sequences)?;
         tokens = request.next_tokens(&logits);
     }
-    let decode_seconds = start.elapsed().as_secs_f64();
+    // Without a step, the clock would tell its own reading time.
+    let decode_seconds = if workload.output_tokens == 0 { 0.0 } else { start.elapsed().as_secs_f64() };
     Ok(RequestCost { prefill_seconds, decode_seconds, peak_bytes: pool::stats().peak.saturating_sub(before) })
 }
 

@@ -117,6 +117,8 @@ pub struct LayerResult {
 pub struct Quality {
     /// Per part (a task, a kind of record): empty where the data have no answers to score.
     pub tasks: Vec<TaskResult>,
+    /// Per part without answers, such as texts: the loss alone.
+    pub losses: Vec<LossResult>,
     /// Mean accuracy over the parts; of the parent, the student as cut out, the recovered student.
     pub mean: Option<TaskResult>,
     /// KL from parent to student on the fixed held-out set, nats per token.
@@ -125,6 +127,20 @@ pub struct Quality {
     #[serde(with = "floats")]
     pub held_out_after_recovery: f64,
     pub held_out_tokens: u64,
+}
+
+/// Next-token losses, nats per token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossResult {
+    pub name: String,
+    pub items: usize,
+    #[serde(with = "floats")]
+    pub parent: f64,
+    /// As cut out of the parent, before recovery.
+    #[serde(with = "floats")]
+    pub extracted: f64,
+    #[serde(with = "floats")]
+    pub student: f64,
 }
 
 /// Shares from 0 to 1.
@@ -149,6 +165,14 @@ pub struct SearchResult {
     pub converged: bool,
     pub tokens: u64,
     pub draws: usize,
+    /// The part of a limit that may stay unused without a penalty.
+    #[serde(with = "floats")]
+    pub delta: f64,
+    /// "each" or "binding": whose unused budget is penalised.
+    pub slack: String,
+    /// The leading probability from which on a gate counts as decided.
+    #[serde(with = "floats")]
+    pub converged_at: f64,
     pub steps: Vec<u64>,
     /// KL from parent to the masked supernet, nats per token.
     #[serde(with = "floats")]

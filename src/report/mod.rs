@@ -11,6 +11,6 @@ mod verdict;
 
 pub use data::*;
 pub use file::{read, write};
-pub use number::count;
+pub use number::{bytes, count, precise};
 pub use page::html;
 pub use text::text;

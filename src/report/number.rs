@@ -24,7 +24,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// Four significant digits, for what is held against a limit.
-pub(super) fn precise(value: f64) -> String {
+pub fn precise(value: f64) -> String {
     significant(value, 4)
 }
 
@@ -35,6 +35,11 @@ pub(super) fn percent(share: f64, decimals: usize) -> String {
         None if share.abs() >= 1e4 => format!("{} %", short(share * 100.0)),
         None => format!("{:.decimals$} %", share * 100.0),
     }
+}
+
+/// As few digits as tell it to four decimals, for what a user wrote: 0.95 as "0.95".
+pub(super) fn written(value: f64) -> String {
+    if value.abs() < 1e6 { ((1e4 * value).round() / 1e4).to_string() } else { short(value) }
 }
 
 /// With a sign: 0.012 as "+1.20 %".
@@ -68,7 +73,7 @@ pub(super) fn count_of(part: u64, whole: u64) -> String {
 }
 
 /// Bytes in binary units, three significant digits.
-pub(super) fn bytes(value: f64) -> String {
+pub fn bytes(value: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut scaled = value;
@@ -76,7 +81,8 @@ pub(super) fn bytes(value: f64) -> String {
         scaled /= 1024.0;
         unit += 1;
     }
-    format!("{} {}", if unit == 0 { short(scaled.round()) } else { short(scaled) }, units[unit])
+    let number = if unit == 0 && value.is_finite() { format!("{value:.0}") } else { short(scaled) };
+    format!("{number} {}", units[unit])
 }
 
 /// Seconds as "12.3 s", "4 min 05 s" or "2 h 03 min".

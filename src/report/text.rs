@@ -47,9 +47,11 @@ fn costs(lines: &mut Vec<String>, report: &Report) {
     }
     lines.extend(report.limits.iter().map(limit));
     let times = |of: fn(&ModelResult) -> f64| [short(of(parent)), short(of(student))];
-    for (name, [p, s]) in
-        [("prefill, ms", times(|m| m.prefill_ms)), ("decode, ms per token", times(|m| m.decode_step_ms))]
-    {
+    let mut rows = vec![("prefill, ms", times(|m| m.prefill_ms))];
+    if report.deployment.workload.output_tokens > 0 {
+        rows.push(("decode, ms per token", times(|m| m.decode_step_ms)));
+    }
+    for (name, [p, s]) in rows {
         lines.push(row(name, ["", &p, "", &s], ""));
     }
 }
@@ -69,6 +71,10 @@ fn quality(lines: &mut Vec<String>, report: &Report) {
     lines.push(row("quality", ["parent", "as cut out", "recovered"], ""));
     let kl = [quality.held_out_before_recovery, quality.held_out_after_recovery].map(short);
     lines.push(row("held-out KL, nats per token", ["", &kl[0], &kl[1]], ""));
+    for loss in &quality.losses {
+        let cells = [loss.parent, loss.extracted, loss.student].map(short);
+        lines.push(row(&format!("{} loss, nats per token", loss.name), cells.each_ref().map(String::as_str), ""));
+    }
     for task in &quality.tasks {
         lines.push(score(&task.name, task));
     }

@@ -29,7 +29,8 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Opens the run directory `path`, or makes it, and locks it.
+    /// Opens the run directory `path`, or makes it, and locks it. What processes that were killed left half-built anywhere
+    /// in it is removed.
     ///
     /// Fails before any work where another process holds it ([`Error::Locked`]), where it cannot be written, where it
     /// holds something that is no run, or where it belongs to another recipe or to other inputs (which is said).
@@ -62,11 +63,10 @@ impl RunDir {
         self.is_new
     }
 
-    /// A folder inside, made where it is not there; what a killed process left half-built in it is removed.
+    /// A folder inside, made where it is not there.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let folder = self.path.join(name);
         fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
-        files::remove_leftovers(&folder)?;
         Ok(folder)
     }
 }

@@ -34,7 +34,7 @@ fn a_full_disk_leaves_no_shards() {
     let text = folder.file("a.txt", "x".repeat(200_000));
     let args = ["tokenize", &text, "--out", &folder.at("out")];
     run_on_full_disk(args).refused(1, &["shard-00000.bin", "cannot write", "File too large"]);
-    assert_eq!(folder.names("out"), [""; 0]);
+    assert!(!folder.path().join("out").exists());
     run(args).ok();
 }
 

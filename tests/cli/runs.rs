@@ -153,3 +153,19 @@ fn inputs_are_known_by_the_recipes_names_and_may_not_change() {
     }
     folder.pretrain(&recipe, "run").ok();
 }
+
+#[test]
+fn what_a_killed_process_left_half_built_is_removed_and_nothing_else() {
+    let folder = Folder::new();
+    let recipe = folder.recipe(TASKS);
+    folder.pretrain(&recipe, "run").ok();
+    let left = "run/pretrain/checkpoints/.step-00000004.12345-7.tmp";
+    fs::create_dir(folder.path().join(left)).unwrap();
+    folder.file(&format!("{left}/state.safetensors"), "half");
+    folder.file("run/model/.model.safetensors.12345-8.tmp", "half");
+    folder.file("run/pretrain/.mine.tmp", "a user's");
+    folder.pretrain(&recipe, "run").ok();
+    assert_eq!(folder.names("run/pretrain/checkpoints"), ["step-00000002", "step-00000004"]);
+    assert_eq!(folder.names("run/pretrain"), [".mine.tmp", "checkpoints", "metrics.jsonl"]);
+    assert_eq!(folder.names("run/model"), ["config.json", "model.safetensors"]);
+}

@@ -74,7 +74,7 @@ fn sources_are_opened_and_checked() {
 
     for kind in ["text", "shards"] {
         let message = open(&format!("kind = \"{kind}\"\npaths = []"), 256).unwrap_err();
-        assert_eq!(message, "data.paths: found an empty list, expected at least one path");
+        assert_eq!(message, "paths: found an empty list, expected at least one path");
         assert!(
             open(&format!("kind = \"{kind}\"\npaths = [\"none\"]"), 256).unwrap_err().contains("none: cannot read")
         );

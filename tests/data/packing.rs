@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use autocompress::Error;
 use autocompress::data::pack::{Documents, PackedSource};
-use autocompress::data::{Batch, Boundaries, IGNORE, Source};
+use autocompress::data::{Batch, Boundaries, IGNORE, Part, Source};
 use proptest::prelude::*;
 
 use crate::common::{check_batch, numbered};
@@ -81,11 +81,40 @@ fn epochs_are_shuffled_by_seed_and_number() {
 #[test]
 fn no_documents_and_overflowing_steps_are_errors() {
     let error = PackedSource::from_documents(Documents::default(), Boundaries::Apart).err().unwrap();
-    assert_eq!(error.to_string(), "data: found no documents, expected at least one");
+    assert_eq!(error.to_string(), "found no documents, expected at least one");
     let (_, all) = numbered(&[5]);
     let source = PackedSource::from_documents(all, Boundaries::Apart).unwrap();
     assert!(matches!(source.batch(0, u64::MAX, 2, 8), Err(Error::Usage(_))));
     assert!(matches!(source.batch(0, u64::MAX / 4, 1, 8), Err(Error::Usage(_))));
     assert!(matches!(source.batch(0, 0, 0, 8), Err(Error::Usage(_))));
     assert!(matches!(source.batch(0, 0, usize::MAX, 8), Err(Error::Usage(_))));
+}
+
+/// What a source gives in an epoch, sorted.
+fn epoch(source: &PackedSource) -> Vec<u32> {
+    let mut tokens = source.batch(1, 0, 1, source.tokens()).unwrap().tokens;
+    tokens.sort_unstable();
+    tokens
+}
+
+#[test]
+fn a_part_is_held_out_and_never_trained_on() {
+    for (lengths, held_out) in [(vec![7; 20], 7), (vec![5; 119], 25), (vec![400], 20), (vec![60; 19], 57)] {
+        let (list, all) = numbered(&lengths);
+        let all = PackedSource::from_documents(all, Boundaries::Apart).unwrap();
+        let [train, held] = [Part::Train, Part::HeldOut].map(|part| all.part(part).unwrap());
+        assert_eq!((train.tokens() + held.tokens(), held.tokens()), (all.tokens(), held_out), "{lengths:?}");
+        // Tokens are numbered, so equal ones are the same place.
+        let (train, held) = (epoch(&train), epoch(&held));
+        assert!(train.iter().all(|token| held.binary_search(token).is_err()), "{lengths:?}");
+        let mut both = [train, held].concat();
+        both.sort_unstable();
+        assert_eq!(both, list.concat());
+        assert_eq!(epoch(&all.part(Part::HeldOut).unwrap()), epoch(&all.part(Part::HeldOut).unwrap()));
+    }
+    let (_, all) = numbered(&[19, 3]);
+    let all = PackedSource::from_documents(all, Boundaries::Apart).unwrap();
+    assert_eq!(all.part(Part::Train).unwrap().tokens(), 22);
+    let refused = all.part(Part::HeldOut).err().unwrap().to_string();
+    assert!(refused.contains("22 tokens in 2 documents") && refused.contains("evaluate.held_out"), "{refused}");
 }

@@ -199,7 +199,7 @@ fn difficulties_out_of_range_name_the_key() {
         &mut none.induction.weight,
     ];
     weights.into_iter().for_each(|weight| *weight = 0.0);
-    assert_eq!(none.check().unwrap_err().to_string(), "tasks: found only weights of 0, expected one above 0");
+    assert_eq!(none.check().unwrap_err().to_string(), "found only weights of 0, expected one above 0");
     none.copy.weight = 0.1;
     none.check().unwrap();
 }

@@ -255,6 +255,7 @@ fn quality() -> Quality {
     };
     Quality {
         tasks: rows.map(task).into(),
+        losses: vec![LossResult { name: "text".to_owned(), items: 12, parent: 2.41, extracted: 5.02, student: 2.66 }],
         mean: Some(TaskResult { items: 2048, ..task(("mean", 0.95975, 0.376625, 0.918875)) }),
         held_out_before_recovery: 1.482,
         held_out_after_recovery: 0.0713,
@@ -312,6 +313,9 @@ fn search(gates: Vec<GateCurve>, noise: &mut Noise) -> SearchResult {
         converged: false,
         tokens: 200 * 64 * 256,
         draws: 8,
+        delta: 0.02,
+        slack: "binding".to_owned(),
+        converged_at: 0.95,
         distillation: over(&mut |t| (0.16 + 1.9 * (-14.0 * t).exp()) * (0.06 * noise.normal()).exp()),
         penalty,
         kappa: over(&mut |t| 1.0 + 9.0 * t),

@@ -50,6 +50,8 @@ fn names() -> Report {
         layer.sizes.insert(bad(), 3);
     }
     report.quality.tasks.iter_mut().for_each(|t| t.name = bad());
+    report.quality.losses.iter_mut().for_each(|l| l.name = bad());
+    report.search.slack = bad();
     report.search.architectures = bad();
     for gate in &mut report.search.gates {
         gate.name = bad();
@@ -77,6 +79,7 @@ fn empty() -> Report {
     let mut report = report("");
     report.name.clear();
     report.limits.clear();
+    report.quality.losses.clear();
     report.quality.tasks.clear();
     report.quality.mean = None;
     zero(&mut report);
@@ -123,6 +126,10 @@ fn each_float(report: &mut Report, change: &mut dyn FnMut(&mut f64)) {
     for l in &mut report.limits {
         [&mut l.limit, &mut l.parent_predicted, &mut l.parent_measured].into_iter().for_each(&mut *change);
         [&mut l.student_predicted, &mut l.student_measured, &mut l.student_iqr].into_iter().for_each(&mut *change);
+    }
+    [&mut report.search.delta, &mut report.search.converged_at].into_iter().for_each(&mut *change);
+    for l in &mut report.quality.losses {
+        [&mut l.parent, &mut l.extracted, &mut l.student].into_iter().for_each(&mut *change);
     }
     for m in [&mut report.parent, &mut report.student] {
         m.layers.iter_mut().for_each(|l| change(&mut l.request_ms));

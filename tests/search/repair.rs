@@ -117,7 +117,7 @@ fn the_repair_is_the_optimum() {
 /// The named resource's smallest cost: over all architectures, or over those that keep the other limits.
 fn check_unreachable(space: &SearchSpace, resources: &[Resource], error: Error, seed: u64) {
     let message = error.to_string();
-    let Error::Unreachable { resource, limit, smallest, architecture, .. } = error else {
+    let Error::Unreachable { resource, limit, smallest, architecture, kept: told, .. } = error else {
         panic!("seed {seed}: {message}");
     };
     let of = resources.iter().find(|r| r.name == resource).unwrap();
@@ -133,6 +133,8 @@ fn check_unreachable(space: &SearchSpace, resources: &[Resource], error: Error, 
     let choice = space.choice_from_json(std::path::Path::new("error"), &json).unwrap();
     assert!((of.cost(&choice.0) - least).abs() < 1e-9, "seed {seed}: {message}");
     assert!(message.contains(&resource) && message.contains(&architecture));
+    let others = resources.iter().filter(|r| r.name != resource && !alone_out_of_reach).map(|r| &r.name);
+    assert_eq!(told.iter().collect::<Vec<_>>(), others.collect::<Vec<_>>(), "seed {seed}: {message}");
 }
 
 #[test]

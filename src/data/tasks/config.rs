@@ -68,7 +68,7 @@ impl TasksConfig {
             self.generator(task).check()?;
         }
         if self.active().next().is_none() {
-            return Err(Error::Usage("tasks: found only weights of 0, expected one above 0".into()));
+            return Err(Error::Usage("found only weights of 0, expected one above 0".into()));
         }
         Ok(())
     }

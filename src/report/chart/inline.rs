@@ -2,6 +2,7 @@
 
 use super::scale::Scale;
 use super::svg::Svg;
+use crate::report::number::written;
 
 /// A share of a limit: a bar, and a line where the limit is.
 pub(crate) fn limit_use(share: f64, met: bool) -> String {
@@ -47,7 +48,8 @@ pub(crate) fn before_after(before: f64, after: f64, band: [f64; 2]) -> String {
     let x = Scale::tight([1.0 - reach, 1.0 + reach], [7.0, 193.0], 2);
     svg.line([0.0, 9.0, 200.0, 9.0], "grid");
     if let (Some(low), Some(high)) = (x.at(band[0]), x.at(band[1])) {
-        svg.rect([low, 1.0, (high - low).max(2.0), 16.0], "band", Some("98 to 100 %"));
+        let within = format!("{} to {} %", written(100.0 * band[0]), written(100.0 * band[1]));
+        svg.rect([low, 1.0, (high - low).max(2.0), 16.0], "band", Some(&within));
         svg.line([high, 0.0, high, 18.0], "limit");
     }
     if let (Some(from), Some(to)) = (x.at(before), x.at(after)) {

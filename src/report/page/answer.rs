@@ -6,7 +6,7 @@ use super::panel::{Panel, capitalised};
 use crate::report::chart::{self, Bar, BudgetBars};
 use crate::report::number::{count, percent, precise, ratio, short};
 use crate::report::verdict::{limit_met, limit_use, met, sentence, sign, verdict};
-use crate::report::{LimitResult, ModelResult, Report, TaskResult};
+use crate::report::{LimitResult, LossResult, ModelResult, Report, TaskResult};
 
 #[derive(Serialize)]
 pub(super) struct Answer {
@@ -16,6 +16,7 @@ pub(super) struct Answer {
     limits: Vec<LimitRow>,
     models: Vec<ModelRow>,
     scores: Vec<ScoreRow>,
+    losses: Vec<LossRow>,
     held_out: [String; 2],
     held_out_tokens: String,
     budgets: Vec<Panel>,
@@ -57,6 +58,15 @@ struct ScoreRow {
     mean: bool,
 }
 
+#[derive(Serialize)]
+struct LossRow {
+    name: String,
+    items: usize,
+    parent: String,
+    extracted: String,
+    student: String,
+}
+
 pub(super) fn answer(report: &Report) -> Answer {
     let quality = &report.quality;
     let mut scores: Vec<ScoreRow> = quality.tasks.iter().map(|task| score(task, false)).collect();
@@ -66,8 +76,9 @@ pub(super) fn answer(report: &Report) -> Answer {
         headline: capitalised(&verdict(report)),
         sentence: sentence(report),
         limits: report.limits.iter().map(limit).collect(),
-        models: models(&report.parent, &report.student),
+        models: models(report),
         scores,
+        losses: quality.losses.iter().map(loss).collect(),
         held_out: [quality.held_out_before_recovery, quality.held_out_after_recovery].map(short),
         held_out_tokens: count(quality.held_out_tokens),
         budgets: report.limits.iter().map(budget).collect(),
@@ -91,7 +102,8 @@ fn limit(limit: &LimitResult) -> LimitRow {
     }
 }
 
-fn models(parent: &ModelResult, student: &ModelResult) -> Vec<ModelRow> {
+fn models(report: &Report) -> Vec<ModelRow> {
+    let (parent, student) = (&report.parent, &report.student);
     let row = |name, of: &dyn Fn(&ModelResult) -> f64, show: &dyn Fn(&ModelResult) -> String| ModelRow {
         name,
         parent: show(parent),
@@ -106,16 +118,22 @@ fn models(parent: &ModelResult, student: &ModelResult) -> Vec<ModelRow> {
         row("layers", &|m| kept(m) as f64, &|m| kept(m).to_string()),
         row("hidden size d", &|m| m.hidden_size as f64, &|m| m.hidden_size.to_string()),
         number("prefill, ms", &|m| m.prefill_ms),
-        number("decode, ms per token", &|m| m.decode_step_ms),
-        number("request, ms", &|m| m.request_ms),
-        number("generated tokens/s", &|m| m.tokens_per_second),
-        number("peak memory, MiB", &|m| m.peak_mib),
     ];
+    let generates = report.deployment.workload.output_tokens > 0;
+    rows.extend(generates.then(|| number("decode, ms per token", &|m| m.decode_step_ms)));
+    rows.push(number("request, ms", &|m| m.request_ms));
+    rows.extend(generates.then(|| number("generated tokens/s", &|m| m.tokens_per_second)));
+    rows.push(number("peak memory, MiB", &|m| m.peak_mib));
     if parent.resident_mib.is_some() || student.resident_mib.is_some() {
         let show = |m: &ModelResult| m.resident_mib.map_or(String::new(), short);
         rows.push(row("whole process, MiB", &|_| f64::NAN, &show));
     }
     rows
+}
+
+fn loss(loss: &LossResult) -> LossRow {
+    let [parent, extracted, student] = [loss.parent, loss.extracted, loss.student].map(short);
+    LossRow { name: loss.name.clone(), items: loss.items, parent, extracted, student }
 }
 
 fn score(task: &TaskResult, mean: bool) -> ScoreRow {

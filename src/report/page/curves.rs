@@ -2,14 +2,12 @@
 
 use serde::Serialize;
 
-use super::gates::{BAND, leading};
+use super::gates::{band, leading};
 use super::panel::{Panel, left_out};
 use crate::report::chart::{LineChart, Mark, Series, Smoothing, line_key, point_key};
-use crate::report::number::{count, large, ratio, short};
+use crate::report::number::{count, large, ratio, short, written};
 use crate::report::{Report, SearchResult};
 
-/// A probability from which on a gate counts as decided.
-const DECIDED: f64 = 0.95;
 /// Values over a factor of this are drawn on a logarithmic axis.
 const SPREAD: f64 = 20.0;
 
@@ -31,6 +29,9 @@ pub(super) struct Search {
     steps: usize,
     tokens: String,
     draws: usize,
+    converged_at: String,
+    /// Whether every limit's slack is penalised, not the binding one's alone.
+    each_slack: bool,
     panels: Vec<Panel>,
 }
 
@@ -64,6 +65,8 @@ pub(super) fn search(report: &Report) -> Search {
         steps: search.steps.len(),
         tokens: count(search.tokens),
         draws: search.draws,
+        converged_at: written(search.converged_at),
+        each_slack: search.slack != "binding",
         panels,
     }
 }
@@ -100,10 +103,10 @@ fn rho(search: &SearchResult) -> Panel {
         &search.steps,
         series.collect(),
     );
-    let chart = LineChart { band: Some(BAND), zero_based: false, ..base };
-    Panel::new("ρ of each limit; the band is 98–100 %", chart.draw())
-        .keys(keys(search.rho.keys().cloned()))
-        .note(left_out(search.rho.values().flatten()))
+    let [low, high] = band(search);
+    let chart = LineChart { band: Some([low, high]), zero_based: false, ..base };
+    let title = format!("ρ of each limit; the band is {}–{} %", written(100.0 * low), written(100.0 * high));
+    Panel::new(title, chart.draw()).keys(keys(search.rho.keys().cloned())).note(left_out(search.rho.values().flatten()))
 }
 
 /// The least certain gate decides when the search may end.
@@ -122,7 +125,8 @@ fn certainty(search: &SearchResult) -> Panel {
         Series { name: "median gate", style: 1, values: &median },
     ];
     let base = chart("Probability of the leading candidate over steps", "probability", &search.steps, series);
-    let chart = LineChart { rules: vec![(DECIDED, "0.95: decided")], ..base };
+    let rule = format!("{}: decided", written(search.converged_at));
+    let chart = LineChart { rules: vec![(search.converged_at, &rule)], ..base };
     Panel::new("Leading candidate’s probability", chart.draw())
         .keys(keys(["least certain gate".to_owned(), "median gate".to_owned()]))
 }

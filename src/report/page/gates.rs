@@ -7,10 +7,12 @@ use serde::Serialize;
 use super::panel::{Panel, capitalised};
 use crate::report::chart::{Stack, before_after};
 use crate::report::number::{percent, power, precise};
-use crate::report::{GateCurve, Report, RoundResult};
+use crate::report::{GateCurve, Report, RoundResult, SearchResult};
 
 /// No penalty in this range of ρ.
-pub(super) const BAND: [f64; 2] = [0.98, 1.0];
+pub(super) fn band(search: &SearchResult) -> [f64; 2] {
+    [1.0 - search.delta, 1.0]
+}
 
 #[derive(Serialize)]
 pub(super) struct Gates {
@@ -165,7 +167,7 @@ pub(super) fn repair(report: &Report) -> Repair {
             resource: resource.clone(),
             before: percent(before, 2),
             after: percent(after, 2),
-            picture: before_after(before, after, BAND),
+            picture: before_after(before, after, band(&report.search)),
         }
     });
     let rounds = repair.rounds.iter().enumerate().flat_map(|(i, round)| round_rows(i + 1, round, &report.limits));

@@ -96,6 +96,7 @@ fn unreachable_limit(
         Ok(solve(&problem(Objective::Cost(r), ranges)?, f64::NEG_INFINITY).map(|solution| solution.choice))
     };
     let mut closest: Option<(usize, Choice)> = None;
+    let mut kept = Vec::new();
     for others in [Range::ANY, Range::AT_MOST_1] {
         for r in 0..resources.len() {
             let Some(choice) = smallest(r, others)? else { continue };
@@ -104,7 +105,9 @@ fn unreachable_limit(
                 closest = Some((r, choice));
             }
         }
-        if closest.is_some() {
+        if let Some((r, _)) = &closest {
+            let held = resources.iter().enumerate().filter(|(other, _)| others.is_bound() && other != r);
+            kept.extend(held.map(|(_, resource)| resource.name.clone()));
             break;
         }
     }
@@ -122,6 +125,8 @@ fn unreachable_limit(
         unit: resource.unit.clone(),
         limit: resource.limit,
         smallest: resource.cost(&choice.0),
+        at_least: false,
+        kept,
         architecture: space.choice_to_json(&choice)?.to_string(),
     })
 }

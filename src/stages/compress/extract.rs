@@ -49,13 +49,7 @@ pub fn run(c: &Compression) -> Result<()> {
     let sorted = c.sorted()?;
     let probabilities = searched.log_probabilities;
     let mut targets = profile.targets();
-    let mut repaired = repair(&c.space, &probabilities, &targets, c.recipe.search.delta);
-    if repaired.is_err() {
-        // The margin may ask for more than the limits do.
-        targets = profile.model.resources.clone();
-        repaired = repair(&c.space, &probabilities, &targets, c.recipe.search.delta);
-    }
-    let mut repaired = repaired?;
+    let mut repaired = repair(&c.space, &probabilities, &targets, c.recipe.search.delta)?;
     let (mut student, mut round) = attempt(c, &profile, &sorted, &targets, &repaired)?;
     let mut rounds = Vec::new();
     while !round.met && rounds.len() < c.recipe.measure.rounds {

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Compression;
+use super::measure::{in_unit, unit_of};
+use super::{Compression, ProfileRecipe};
 use crate::cost::{
     self, Contract, CostModel, Dummy, Errors, Limits, Measurement, ProfileOptions, Resource, Table, Validation, compare,
 };
+use crate::device::memory;
 use crate::model::Lm;
 use crate::search::repair;
 use crate::supernet::{Choice, SearchSpace};
-use crate::{Result, files};
+use crate::{Error, Result, files};
 
 const TABLE: &str = "cost/table.csv";
 const PROFILE: &str = "cost/profile.json";
@@ -68,12 +70,7 @@ impl Profile {
 
     /// Whether a limit is a share of the parent's.
     fn is_share(&self, resource: &str) -> bool {
-        let limits = &self.shares;
-        match resource {
-            "latency" => limits.latency_of_parent.is_some(),
-            "memory" => limits.memory_of_parent.is_some(),
-            _ => limits.throughput_of_parent.is_some(),
-        }
+        share_of(&self.shares, resource).is_some()
     }
 
     /// What predictions of times are to be multiplied with where they stand beside what was measured with whole models: 1
@@ -84,14 +81,46 @@ impl Profile {
         if shares && times.count() > 0 { self.validation.drift } else { 1.0 }
     }
 
-    /// The resources with limits that leave the margin: limit / (1 + q).
+    /// What architectures are chosen by: the resources with limits that leave the margin, limit / (1 + q), or the limits
+    /// themselves where no architecture leaves it.
     pub fn targets(&self) -> Vec<Resource> {
         let margins = self.margins();
         let tighten = |resource: &Resource| {
             let margin = margins.get(&resource.name).copied().unwrap_or(0.0);
             Resource { limit: resource.limit / (1.0 + margin), ..resource.clone() }
         };
-        self.model.resources.iter().map(tighten).collect()
+        let targets: Vec<Resource> = self.model.resources.iter().map(tighten).collect();
+        if smallest(self.model.space(), &targets).is_err() { self.model.resources.clone() } else { targets }
+    }
+
+    /// Refuses limits that no architecture meets.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] naming the contract's key, in the key's unit.
+    pub fn check_reachable(&self) -> Result<()> {
+        smallest(self.model.space(), &self.model.resources).map_err(|error| self.as_written(error))
+    }
+
+    /// An unreachable limit of the cost model, seconds or bytes, as the contract says it.
+    fn as_written(&self, error: Error) -> Error {
+        let Error::Unreachable { resource, limit, smallest, kept, architecture, .. } = error else { return error };
+        let key = |resource: &str| limit_key(resource, self.is_share(resource));
+        let mut unit = unit_of(&resource).to_owned();
+        let [mut limit, mut smallest] = [limit, smallest].map(|cost| in_unit(&self.contract, &resource, cost));
+        if let Some(share) = share_of(&self.shares, &resource) {
+            let parent = limit / share;
+            unit = format!("of the parent's {} {unit}", rounded(parent));
+            (limit, smallest) = (share, smallest / parent);
+        }
+        Error::Unreachable {
+            resource: format!("{}: {}", self.contract.file.display(), key(&resource)),
+            unit,
+            limit: rounded(limit),
+            smallest: rounded(smallest),
+            at_least: resource == "throughput",
+            kept: kept.iter().map(|resource| key(resource)).collect(),
+            architecture,
+        }
     }
 }
 
@@ -112,7 +141,7 @@ pub fn run(c: &Compression) -> Result<()> {
     let table = cost::profile(&c.space, &c.contract, &options, &folder.join("runs.jsonl"), &mut progress)?;
     table.save(&c.path(TABLE))?;
 
-    let choices = held_out(c)?;
+    let choices = held_out(&c.space, recipe);
     let dummies = choices.iter().skip(1).map(|choice| Dummy::new(&c.space.config_of(choice)?));
     let dummies: Vec<Dummy> = dummies.collect::<Result<_>>()?;
     let models: Vec<&Lm> = std::iter::once(&c.parent).chain(dummies.iter().map(|dummy| &dummy.lm)).collect();
@@ -123,27 +152,56 @@ pub fn run(c: &Compression) -> Result<()> {
     };
     let held_out = choices[1..].iter().zip(rest).map(whole).collect::<Result<_>>()?;
     files::write_json(&c.path(PROFILE), &WholeModels { parent: measured[0], held_out })?;
-    let profile = read(c)?;
-    reachable(&c.space, &profile.model.resources)
+    read(c)?.check_reachable()
+}
+
+/// The share of the parent's that a resource is limited to, where it is.
+fn share_of(limits: &Limits, resource: &str) -> Option<f64> {
+    match resource {
+        "latency" => limits.latency_of_parent,
+        "memory" => limits.memory_of_parent,
+        _ => limits.throughput_of_parent,
+    }
+}
+
+/// The contract's key of a limit.
+fn limit_key(resource: &str, is_share: bool) -> String {
+    let key = match (resource, is_share) {
+        ("latency", false) => "latency_ms",
+        ("memory", false) => "memory_mib",
+        (name, false) => name,
+        (name, true) => return format!("limits.{name}_of_parent"),
+    };
+    format!("limits.{key}")
+}
+
+/// Six significant digits.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 /// The parent and random architectures by the recipe's seed, those of the table's own starts not among them.
-fn held_out(c: &Compression) -> Result<Vec<Choice>> {
-    let recipe = &c.recipe.profile;
-    let mut choices = vec![c.space.parent_choice()];
+fn held_out(space: &SearchSpace, recipe: &ProfileRecipe) -> Vec<Choice> {
     let first = recipe.seed.wrapping_add(1 << 32);
-    for i in 0..recipe.held_out as u64 {
-        let choice = c.space.random(first.wrapping_add(i));
-        // One without any layer is no model.
-        if c.space.config_of(&choice).is_ok() {
-            choices.push(choice);
-        }
-    }
-    Ok(choices)
+    let random = (0..recipe.held_out as u64).map(|i| space.random(first.wrapping_add(i)));
+    // One without any layer is no model.
+    let models = random.filter(|choice| space.config_of(choice).is_ok());
+    std::iter::once(space.parent_choice()).chain(models).collect()
 }
 
-/// Refuses limits that no architecture meets.
-pub fn reachable(space: &SearchSpace, resources: &[Resource]) -> Result<()> {
+/// Bytes of the weights of all whole models that are measured in turn, the parent apart.
+pub fn held_out_bytes(space: &SearchSpace, recipe: &ProfileRecipe) -> Option<u64> {
+    weight_bytes(space, &held_out(space, recipe)[1..])
+}
+
+/// In f32.
+fn weight_bytes(space: &SearchSpace, choices: &[Choice]) -> Option<u64> {
+    let parameters = choices.iter().map(|choice| space.config_of(choice).map_or(0, |c| c.parameters().total));
+    parameters.into_iter().try_fold(0u64, |sum, parameters| sum.checked_add(parameters.checked_mul(4)?))
+}
+
+/// Fails with the smallest cost where no architecture meets the limits.
+fn smallest(space: &SearchSpace, resources: &[Resource]) -> Result<()> {
     let even = |count: usize| vec![-(count as f64).ln(); count];
     let probabilities: Vec<Vec<f64>> = space.gates.iter().map(|gate| even(gate.candidates.len())).collect();
     // δ = 1: how much of the limits is used does not matter here.
@@ -190,6 +248,7 @@ pub fn validate(c: &Compression, count: usize, seed: u64, repeats: usize) -> Res
         }
         draw += 1;
     }
+    memory::require("--architectures", weight_bytes(&c.space, &choices))?;
     let validation = cost::validate(&profile.model, &c.contract, &choices, repeats)?;
     Ok((choices, validation))
 }

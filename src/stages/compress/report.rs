@@ -11,7 +11,7 @@ use crate::cost::{CostModel, Errors, MIB, Measurement, Prediction, part_name};
 use crate::model::Config;
 use crate::model::config::Layer;
 use crate::report::{
-    CostModelResult, CostPoint, CostRow, Deployment, GateCurve, LayerResult, Machine, ModelResult, Quality,
+    CostModelResult, CostPoint, CostRow, Deployment, GateCurve, LayerResult, LossResult, Machine, ModelResult, Quality,
     RecoveryResult, RepairResult, Report, Reproduce, SearchResult, TaskResult,
 };
 use crate::run::read_lines;
@@ -124,11 +124,14 @@ fn layers(c: &Compression, choice: &Choice, config: &Config, prediction: &Predic
 
 fn quality(c: &Compression) -> Result<Quality> {
     let evaluated = evaluate::read(c)?;
-    let (mut tasks, mut mean) = (Vec::new(), None);
+    let (mut tasks, mut losses, mut mean) = (Vec::new(), Vec::new(), None);
     if let (Some(parent), Some(extracted), Some(student)) = (evaluated.parent, evaluated.extracted, evaluated.student) {
         for ((p, e), s) in parent.parts.iter().zip(&extracted.parts).zip(&student.parts) {
+            let (name, items) = (p.name.clone(), p.items);
             if let (Some(parent), Some(extracted), Some(student)) = (p.accuracy, e.accuracy, s.accuracy) {
-                tasks.push(TaskResult { name: p.name.clone(), items: p.items, parent, extracted, student });
+                tasks.push(TaskResult { name, items, parent, extracted, student });
+            } else {
+                losses.push(LossResult { name, items, parent: p.loss, extracted: e.loss, student: s.loss });
             }
         }
         let items = tasks.iter().map(|task| task.items).sum();
@@ -141,6 +144,7 @@ fn quality(c: &Compression) -> Result<Quality> {
     }
     Ok(Quality {
         tasks,
+        losses,
         mean,
         held_out_before_recovery: evaluated.extracted_loss,
         held_out_after_recovery: evaluated.student_loss,
@@ -195,6 +199,9 @@ fn search_result(c: &Compression, choice: &Choice) -> Result<SearchResult> {
         converged: searched.converged,
         tokens: searched.tokens,
         draws: c.recipe.search.draws,
+        delta: c.recipe.search.delta,
+        slack: label(&c.recipe.search.slack),
+        converged_at: c.recipe.search.converged_at,
         steps: steps(&lines),
         distillation: column(&lines, "/distillation"),
         penalty: column(&lines, "/penalty"),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::{Contract, CostModel, Limits, Resource};
 use crate::stages::compress::Compression;
 use crate::stages::compress::measure::{in_unit, unit_of};
-use crate::stages::compress::profile::{self, reachable};
+use crate::stages::compress::profile;
 use crate::{Error, Result};
 
 /// One setting of the limits.
@@ -53,21 +53,13 @@ pub fn shares(c: &Compression, shares: &[f64]) -> Result<Vec<Share>> {
 
 fn setting(c: &Compression, label: String, contract: &Contract) -> Result<Share> {
     let profile = profile::read(c)?.under(c, contract)?;
-    let mut targets = profile.targets();
-    if reachable(&c.space, &targets).is_err() {
-        // The margin may ask for more than the limits do.
-        targets = profile.model.resources.clone();
-        reachable(&c.space, &targets).map_err(|error| match error {
-            Error::Unreachable { resource, unit, limit, smallest, architecture } => Error::Unreachable {
-                resource: format!("share {label}: {resource}"),
-                unit,
-                limit,
-                smallest,
-                architecture,
-            },
-            other => other,
-        })?;
-    }
+    profile.check_reachable().map_err(|mut error| {
+        if let Error::Unreachable { resource, .. } = &mut error {
+            *resource = format!("share {label}: {resource}");
+        }
+        error
+    })?;
+    let targets = profile.targets();
     Ok(Share { label, contract: profile.contract, model: profile.model, targets })
 }
 
