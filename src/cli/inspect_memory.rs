@@ -70,14 +70,17 @@ fn text(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Res
     let share = |bytes: f64| format!("{:>5.1} %", 100.0 * bytes / memory.total_bytes as f64);
     let mut lines = vec![format!("{:<12}{:>12}  {:>7}", "weights", "parameters", "")];
     for c in &memory.weights.components {
-        let padding =
-            if c.padding_bytes > 0 { format!(" + {} padding", output::bytes(c.padding_bytes)) } else { String::new() };
+        let padding = if c.padding_bytes > 0 {
+            format!(" + {} padding", output::bytes(c.padding_bytes as f64))
+        } else {
+            String::new()
+        };
         lines.push(format!(
             "  {:<16}{:>9} {:<6}{}{padding}",
             c.component,
             output::count(c.parameters),
             c.format.name(),
-            output::bytes(c.bytes)
+            output::bytes(c.bytes as f64)
         ));
     }
     for (name, bytes, what) in terms(memory) {
@@ -96,10 +99,10 @@ fn text(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Res
         "{:<12}{}          weights {}, KV cache {}, states {}, a MoE layer's activations {}",
         "conventional",
         gib(c.total_bytes as f64),
-        output::bytes(c.weights_bytes),
-        output::bytes(c.kv_cache_bytes),
-        output::bytes(c.state_bytes),
-        output::bytes(c.moe_buffer_bytes)
+        output::bytes(c.weights_bytes as f64),
+        output::bytes(c.kv_cache_bytes as f64),
+        output::bytes(c.state_bytes as f64),
+        output::bytes(c.moe_buffer_bytes as f64)
     ));
     lines.push(format!(
         "{:<12}{} {}",

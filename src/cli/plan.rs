@@ -168,7 +168,7 @@ fn text(plan: &Plan) -> String {
         "{} × {} ({}), {:.0} % of the BF16 rate",
         plan.gpus,
         plan.gpu,
-        output::bytes(plan.gpu_bytes),
+        output::bytes(plan.gpu_bytes as f64),
         100.0 * plan.utilisation
     )];
     for p in &plan.jobs {
@@ -185,13 +185,13 @@ fn text(plan: &Plan) -> String {
         ));
         lines.push(format!("  per GPU, {} sequence(s) one after another:", c.micro_batches));
         for (kind, bytes) in kinds(&c.bytes) {
-            lines.push(format!("    {kind:<12}{:>12}", output::bytes(bytes)));
+            lines.push(format!("    {kind:<12}{:>12}", output::bytes(bytes as f64)));
         }
         let fit = if p.fits { "fits" } else { "does not fit" };
-        lines.push(format!("    {:<12}{:>12}  {fit}", "in all", output::bytes(c.bytes.total)));
+        lines.push(format!("    {:<12}{:>12}  {fit}", "in all", output::bytes(c.bytes.total as f64)));
         for o in &p.options {
             let fit = if o.fits { "fits" } else { "does not fit" };
-            lines.push(format!("    {}: {}, {:.1} hours, {fit}", o.what, output::bytes(o.total_bytes), o.hours));
+            lines.push(format!("    {}: {}, {:.1} hours, {fit}", o.what, output::bytes(o.total_bytes as f64), o.hours));
         }
     }
     lines.join("\n")

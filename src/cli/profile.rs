@@ -81,7 +81,7 @@ pub fn run(args: Args) -> Result<()> {
                 summary.models,
                 summary.kept,
                 summary.configurations,
-                output::bytes(summary.weight_bytes),
+                output::bytes(summary.weight_bytes as f64),
                 out.join("run.sh").display()
             ))
         }
