@@ -143,11 +143,11 @@ fn stages_are_complete_for_their_inputs_only() {
     let dir = tempfile::tempdir().unwrap();
     let run = open(dir.path()).unwrap();
     assert!(!run.is_complete("rank", "a").unwrap());
-    run.mark_complete("rank", "a", 1.5).unwrap();
+    run.mark_complete("rank", "a", 1.5, &[]).unwrap();
     assert!(run.is_complete("rank", "a").unwrap());
     assert!(!run.is_complete("rank", "b").unwrap());
     assert!(!run.is_complete("search", "a").unwrap());
-    run.mark_complete("rank", "b", 2.5).unwrap();
+    run.mark_complete("rank", "b", 2.5, &[]).unwrap();
     assert_eq!(run.seconds("rank").unwrap(), Some(2.5));
     // What other inputs left must go before it can be begun from these.
     assert!(!run.begin("rank", "c").unwrap() && run.is_complete("rank", "b").unwrap());
@@ -160,6 +160,32 @@ fn stages_are_complete_for_their_inputs_only() {
     assert!(matches!(run.is_complete("../rank", "b"), Err(Error::Contract { .. })));
     fs::write(dir.path().join("stages/rank.json"), "{").unwrap();
     refused(run.is_complete("rank", "b"), &["rank.json"]);
+}
+
+#[test]
+fn what_a_stage_left_is_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = open(dir.path()).unwrap();
+    let folder = run.folder("model/deep").unwrap();
+    fs::write(folder.join("weights"), "12345").unwrap();
+    fs::write(dir.path().join("rank.json"), "{}").unwrap();
+    run.begin("rank", "a").unwrap();
+    assert!(run.outputs("rank").unwrap().is_empty());
+    run.mark_complete("rank", "a", 1.0, &["rank.json", "model"]).unwrap();
+    run.verify("rank").unwrap();
+    let outputs = run.outputs("rank").unwrap();
+    assert_eq!(outputs["model/deep/weights"], digest_bytes(b"12345"));
+    assert_eq!(outputs.keys().collect::<Vec<_>>(), ["model/deep/weights", "rank.json"]);
+    fs::write(folder.join("other"), "a user's").unwrap();
+    run.verify("rank").unwrap();
+    fs::write(folder.join("weights"), "12346").unwrap();
+    refused(run.verify("rank"), &["weights", &digest_bytes(b"12346"), &digest_bytes(b"12345"), "as `rank` left it"]);
+    fs::write(folder.join("weights"), "1234").unwrap();
+    refused(run.verify("rank"), &["weights", "4 bytes", "expected 5"]);
+    fs::remove_file(folder.join("weights")).unwrap();
+    refused(run.verify("rank"), &["weights", "no such file", "5 bytes"]);
+    refused(RunDir::open(&dir.path().join("none"), RECIPE, &[]), &["none", "no run"]);
+    assert!(!dir.path().join("none").exists());
 }
 
 fn lines(path: &Path) -> Vec<Value> {

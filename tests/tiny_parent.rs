@@ -85,6 +85,7 @@ fn a_uniform_student_of_half_its_size_loses_at_least_a_twentieth() {
     let steps = 300;
     let mut job = Recover { student, parent: &lm, options: DistillOptions::default(), recompute: false };
     let options = Options {
+        table: "train",
         steps,
         sequences: 16,
         length: 256,

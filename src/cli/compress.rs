@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use super::output;
+use super::{Outcome, output};
 use crate::cost::{MIB, Validation};
 use crate::report::{self, Report};
 use crate::stages::compress::{Compression, Stage, profile, quickstart};
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 pub struct RunArgs {
     #[command(flatten)]
     stage: StageArgs,
-    /// Do this stage and all after it again.
+    /// Do the stages from this one to --until again. Later ones follow when their inputs have changed.
     #[arg(long, value_name = "STAGE")]
     from: Option<Stage>,
     /// Stop after this stage: rank, profile, search, extract, recover, evaluate, measure or report.
@@ -70,35 +70,42 @@ pub struct ValidateArgs {
     repeats: u32,
 }
 
-pub fn run(args: RunArgs) -> Result<()> {
+pub fn run(args: RunArgs) -> Result<Outcome> {
     let StageArgs { recipe, out, quiet, json } = args.stage;
     if args.from.is_some_and(|from| from > args.until) {
         return Err(Error::Usage("--from is a later stage than --until".into()));
     }
     let compression = Compression::open(&recipe, &out, quiet)?;
     compression.run(args.from, args.until)?;
-    if args.until == Stage::Report {
-        return show(&out, json);
-    }
-    done(&out, args.until, json)
+    end(&compression, args.until, json)
 }
 
-/// One stage alone.
-pub fn stage(stage: Stage, args: StageArgs) -> Result<()> {
-    Compression::open(&args.recipe, &args.out, args.quiet)?.only(stage)?;
-    if stage == Stage::Report { show(&args.out, args.json) } else { done(&args.out, stage, args.json) }
+/// One stage alone. One that reads what others made makes no run directory.
+pub fn stage(stage: Stage, args: StageArgs) -> Result<Outcome> {
+    let open = if stage.reads().is_empty() { Compression::open } else { Compression::open_existing };
+    let compression = open(&args.recipe, &args.out, args.quiet)?;
+    compression.only(stage)?;
+    end(&compression, stage, args.json)
 }
 
-pub fn quickstart(args: QuickstartArgs) -> Result<()> {
+pub fn quickstart(args: QuickstartArgs) -> Result<Outcome> {
     let recipe = quickstart::unpack(&args.out)?;
-    let out = args.out.join("run");
-    Compression::open(&recipe, &out, args.quiet)?.run(None, Stage::Report)?;
-    show(&out, args.json)
+    let compression = Compression::open(&recipe, &args.out.join(quickstart::RUN), args.quiet)?;
+    compression.run(None, Stage::Report)?;
+    end(&compression, Stage::Report, args.json)
+}
+
+/// Tells what `stage`, the last that was done, left; where it had the student measured, whether that is within the limits.
+fn end(compression: &Compression, stage: Stage, json: bool) -> Result<Outcome> {
+    let out = compression.run.path();
+    let met = if stage >= Stage::Measure { compression.met()? } else { None };
+    if stage == Stage::Report { show(out, json) } else { done(out, stage, met, json) }?;
+    Ok(Outcome::of(met))
 }
 
 pub fn validate(args: ValidateArgs) -> Result<()> {
     let StageArgs { recipe, out, quiet, json } = args.stage;
-    let compression = Compression::open(&recipe, &out, quiet)?;
+    let compression = Compression::open_existing(&recipe, &out, quiet)?;
     if !compression.is_complete(Stage::Profile)? {
         return Err(Error::Usage(format!(
             "{}: found no complete profile, expected `profile` done first",
@@ -167,11 +174,20 @@ fn show(out: &Path, json: bool) -> Result<()> {
     output::line(&format!("{}", out.join("report.html").display()))
 }
 
-fn done(out: &Path, stage: Stage, json: bool) -> Result<()> {
+fn done(out: &Path, stage: Stage, met: Option<bool>, json: bool) -> Result<()> {
     let outputs: Vec<PathBuf> = stage.outputs().iter().map(|output| out.join(output)).collect();
     if json {
-        return output::json(&serde_json::json!({ "stage": stage.name(), "outputs": outputs }));
+        let mut told = serde_json::json!({ "stage": stage.name(), "outputs": outputs });
+        if let Some(met) = met {
+            told["met"] = met.into();
+        }
+        return output::json(&told);
     }
     let list: Vec<String> = outputs.iter().map(|path| path.display().to_string()).collect();
-    output::line(&format!("{stage} → {}", list.join(", ")))
+    let verdict = match met {
+        Some(true) => ": every limit is met",
+        Some(false) => ": a limit is not met",
+        None => "",
+    };
+    output::line(&format!("{stage} → {}{verdict}", list.join(", ")))
 }

@@ -10,6 +10,7 @@ use crate::supernet::{SearchSpace, Space};
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Explain a contract in words, and find what contradicts itself, the device or the parent. Exit code 2 if anything does.
+    #[command(after_help = super::help::CONTRACT_CHECK)]
     Check {
         /// A contract (TOML).
         file: PathBuf,

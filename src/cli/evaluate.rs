@@ -1,11 +1,11 @@
 use std::path::PathBuf;
 
-use super::{compress, output};
+use super::{Outcome, compress, output};
 use crate::Result;
 use crate::data::{TasksConfig, Tokenizer};
 use crate::model::checkpoint::MtpChoice;
 use crate::stages::compress::Stage;
-use crate::stages::evaluate::{Evaluation, evaluate_records, evaluate_tasks};
+use crate::stages::evaluate::{Evaluation, RecordSet, evaluate_records, evaluate_tasks};
 
 /// Loss, perplexity and exact match of a model: on the built-in tasks, or on your own records. With --out, a stage of a run.
 #[derive(clap::Args)]
@@ -36,13 +36,16 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: Args) -> Result<Outcome> {
     if let Some(out) = args.out {
         return compress::stage(Stage::Evaluate, compress::StageArgs::new(args.model, out, args.json));
     }
     let lm = crate::model::load(&args.model, MtpChoice::Drop)?.lm;
     let evaluation = match &args.data {
-        Some(path) => evaluate_records(&lm, &Tokenizer::of_model(&args.model, args.tokenizer.as_deref())?, path)?,
+        Some(path) => {
+            let tokenizer = Tokenizer::of_model(&args.model, args.tokenizer.as_deref())?;
+            evaluate_records(&lm, &RecordSet::from_file(path, &tokenizer, lm.config.vocab_size)?)?
+        }
         None => {
             let config = match &args.tasks {
                 Some(recipe) => crate::stages::pretrain::tasks_of(recipe)?,
@@ -50,12 +53,13 @@ pub fn run(args: Args) -> Result<()> {
             };
             let evaluation = evaluate_tasks(&lm, &config, args.seed, args.examples as usize);
             match &args.tasks {
-                Some(recipe) => evaluation.map_err(|error| error.within(recipe))?,
+                Some(recipe) => evaluation.map_err(|error| error.within_table(recipe, "data"))?,
                 None => evaluation?,
             }
         }
     };
-    if args.json { output::json(&evaluation) } else { output::line(&table(&evaluation)) }
+    if args.json { output::json(&evaluation) } else { output::line(&table(&evaluation)) }?;
+    Ok(Outcome::Done)
 }
 
 fn table(evaluation: &Evaluation) -> String {

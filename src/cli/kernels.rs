@@ -10,12 +10,14 @@ use crate::{Error, Result};
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// List the kernels, and which the device gets.
+    #[command(after_help = super::help::KERNELS_LIST)]
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Run kernels on the device against f64 references: of every op, or of one.
+    #[command(after_help = super::help::KERNELS_CHECK)]
     Check {
         /// An op, such as rms_norm.
         op: Option<String>,

@@ -4,6 +4,7 @@ mod compress;
 mod contract;
 mod evaluate;
 mod generate;
+mod help;
 mod inspect;
 mod inspect_memory;
 mod kernels;
@@ -30,7 +31,7 @@ const MOST_THREADS: usize = 1024;
 
 /// Shrinks hybrid Mamba-2 / mixture-of-experts / attention language models to fit a measured deployment.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 100, after_help = help::EXIT_CODES)]
 struct Cli {
     /// Threads to compute with [default: all cores]. Results do not depend on it.
     #[arg(long, global = true, value_name = "N")]
@@ -44,35 +45,75 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    #[command(after_help = help::QUICKSTART)]
     Quickstart(compress::QuickstartArgs),
+    #[command(after_help = help::RUN)]
     Run(compress::RunArgs),
     /// Stage of a run: order the parent's components by importance.
+    #[command(after_help = help::RANK)]
     Rank(compress::StageArgs),
+    #[command(after_help = help::PROFILE)]
     Profile(profile::Args),
     /// Stage of a run: search for an architecture within the limits.
+    #[command(after_help = help::SEARCH)]
     Search(compress::StageArgs),
     /// Stage of a run: cut the architecture out of the sorted parent, and measure it.
+    #[command(after_help = help::EXTRACT)]
     Extract(compress::StageArgs),
     /// Stage of a run: recover the student by distillation.
+    #[command(after_help = help::RECOVER)]
     Recover(compress::StageArgs),
+    #[command(after_help = help::EVALUATE)]
     Evaluate(evaluate::Args),
+    #[command(after_help = help::MEASURE)]
     Measure(measure::Args),
     /// Stage of a run: write report.html and report.json.
+    #[command(after_help = help::REPORT)]
     Report(compress::StageArgs),
+    #[command(after_help = help::VALIDATE)]
     Validate(compress::ValidateArgs),
+    #[command(after_help = help::STUDY)]
     Study(study::Args),
+    #[command(after_help = help::PLAN)]
     Plan(plan::Args),
+    #[command(after_help = help::INSPECT)]
     Inspect(inspect::Args),
     #[command(subcommand)]
     Contract(contract::Command),
     #[command(subcommand)]
     Kernels(kernels::Command),
+    #[command(after_help = help::PRETRAIN)]
     Pretrain(pretrain::Args),
+    #[command(after_help = help::GENERATE)]
     Generate(generate::Args),
+    #[command(after_help = help::TOKENIZE)]
     Tokenize(tokenize::Args),
 }
 
-/// Runs the program: exit code 0 on success, 2 where the user's input is at fault, 1 where the work failed.
+/// How a command ended that did its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// A measured model is over a limit.
+    LimitsMissed,
+}
+
+impl Outcome {
+    /// Of limits, where any were held.
+    fn of(met: Option<bool>) -> Outcome {
+        if met == Some(false) { Outcome::LimitsMissed } else { Outcome::Done }
+    }
+
+    fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Done => 0,
+            Outcome::LimitsMissed => 3,
+        }
+    }
+}
+
+/// Runs the program: exit code 0 on success, 3 where all was done but a measured model is over a limit, 2 where the user's
+/// input is at fault, 1 where the work failed.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         output::note(&format!("internal error, a bug in autocompress: {info}"));
@@ -80,7 +121,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     show_warnings();
     match std::panic::catch_unwind(|| run(cli)) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Ok(outcome)) => ExitCode::from(outcome.exit_code()),
         Ok(Err(error)) => {
             output::note(&format!("error: {error}"));
             ExitCode::from(error.exit_code())
@@ -97,9 +138,10 @@ fn show_warnings() {
     layer.init();
 }
 
-fn run(cli: Cli) -> Result<()> {
+fn run(cli: Cli) -> Result<Outcome> {
+    let done = |()| Outcome::Done;
     if let Command::Kernels(command) = cli.command {
-        return kernels::run(command, &cli.device);
+        return kernels::run(command, &cli.device).map(done);
     }
     if let Device::Cuda(ordinal) = cli.device.parse()? {
         let found = Cuda::open(ordinal)?.name;
@@ -113,22 +155,22 @@ fn run(cli: Cli) -> Result<()> {
         Command::Quickstart(args) => compress::quickstart(args),
         Command::Run(args) => compress::run(args),
         Command::Rank(args) => compress::stage(Stage::Rank, args),
-        Command::Profile(args) => profile::run(args),
+        Command::Profile(args) => profile::run(args).map(done),
         Command::Search(args) => compress::stage(Stage::Search, args),
         Command::Extract(args) => compress::stage(Stage::Extract, args),
         Command::Recover(args) => compress::stage(Stage::Recover, args),
         Command::Measure(args) => measure::run(args),
         Command::Report(args) => compress::stage(Stage::Report, args),
-        Command::Validate(args) => compress::validate(args),
-        Command::Study(args) => study::run(args),
-        Command::Plan(args) => plan::run(args),
-        Command::Inspect(args) => inspect::run(args),
-        Command::Contract(command) => contract::run(command),
-        Command::Kernels(command) => kernels::run(command, &cli.device),
-        Command::Pretrain(args) => pretrain::run(args),
+        Command::Validate(args) => compress::validate(args).map(done),
+        Command::Study(args) => study::run(args).map(done),
+        Command::Plan(args) => plan::run(args).map(done),
+        Command::Inspect(args) => inspect::run(args).map(done),
+        Command::Contract(command) => contract::run(command).map(done),
+        Command::Kernels(command) => kernels::run(command, &cli.device).map(done),
+        Command::Pretrain(args) => pretrain::run(args).map(done),
         Command::Evaluate(args) => evaluate::run(args),
-        Command::Generate(args) => generate::run(args),
-        Command::Tokenize(args) => tokenize::run(args),
+        Command::Generate(args) => generate::run(args).map(done),
+        Command::Tokenize(args) => tokenize::run(args).map(done),
     };
     match cli.threads {
         Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {

@@ -22,6 +22,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// Write short models of random weights that fill a contract's cost table, and the script that serves and traces them.
+    #[command(after_help = super::help::PROFILE_PLAN)]
     Plan {
         /// A contract (TOML) of a deployment with vLLM that names a parent and a space.
         #[arg(long, value_name = "FILE")]
@@ -43,6 +44,7 @@ enum Command {
         json: bool,
     },
     /// Read the traces of a planned folder into its table.csv.
+    #[command(after_help = super::help::PROFILE_INGEST)]
     Ingest {
         /// The folder.
         dir: PathBuf,
@@ -51,6 +53,7 @@ enum Command {
         json: bool,
     },
     /// Estimate a contract's cost table from arithmetic, calibrated by measured rows where there are some.
+    #[command(after_help = super::help::PROFILE_ESTIMATE)]
     Estimate {
         /// A contract (TOML) that names a parent and a space.
         #[arg(long, value_name = "FILE")]
@@ -112,7 +115,7 @@ pub fn run(args: Args) -> Result<()> {
             output::line(&lines.join("\n"))
         }
         (Some(Command::Estimate { contract, table, out, json }), _) => estimate(&contract, table, out, json),
-        (None, Some(stage)) => compress::stage(Stage::Profile, stage),
+        (None, Some(stage)) => compress::stage(Stage::Profile, stage).map(drop),
         (None, None) => Err(Error::Usage("profile: expected a recipe and --out, or plan, ingest or estimate".into())),
     }
 }

@@ -93,7 +93,7 @@ impl<'m> Engine<'m> {
 }
 
 /// Bytes of [`Cache`]; `None` where they pass 64 bits.
-fn cache_bytes(config: &Config, sequences: usize, capacity: usize) -> Option<u64> {
+pub fn cache_bytes(config: &Config, sequences: usize, capacity: usize) -> Option<u64> {
     let each = config.layers.iter().try_fold(0usize, |sum, layer| {
         sum.checked_add(match layer {
             Layer::Attention(a) => capacity.checked_mul(2 * a.kv_heads)?.checked_mul(a.head_dim)?,

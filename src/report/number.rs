@@ -72,7 +72,7 @@ pub(super) fn count_of(part: u64, whole: u64) -> String {
     format!("{:.decimals$}{unit} of {:.decimals$}{unit}", part as f64 / divisor, whole as f64 / divisor)
 }
 
-/// Bytes in binary units, three significant digits.
+/// Bytes in binary units, to a hundredth.
 pub fn bytes(value: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -81,7 +81,11 @@ pub fn bytes(value: f64) -> String {
         scaled /= 1024.0;
         unit += 1;
     }
-    let number = if unit == 0 && value.is_finite() { format!("{value:.0}") } else { short(scaled) };
+    let number = match unit {
+        0 if value.is_finite() => format!("{value:.0}"),
+        _ if scaled.abs() < 1e4 => format!("{scaled:.2}"),
+        _ => short(scaled),
+    };
     format!("{number} {}", units[unit])
 }
 

@@ -121,7 +121,7 @@ fn write_manifest(step: u64, folder: &Path) -> Result<()> {
 }
 
 /// Names of all files below `folder`, with `/` between parts.
-fn list_files(folder: &Path, within: &str, names: &mut Vec<String>) -> Result<()> {
+pub(super) fn list_files(folder: &Path, within: &str, names: &mut Vec<String>) -> Result<()> {
     for entry in fs::read_dir(folder).map_err(Error::io(folder, "read"))? {
         let entry = entry.map_err(Error::io(folder, "read"))?;
         let name = format!("{within}{}", entry.file_name().to_string_lossy());

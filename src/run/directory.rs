@@ -54,6 +54,22 @@ impl RunDir {
         Ok(RunDir { path: path.to_path_buf(), is_new, _lock: lock })
     }
 
+    /// Opens a run directory that is there, as [`RunDir::create_or_open`] does.
+    ///
+    /// # Errors
+    /// Those of `create_or_open`, and [`Error::Input`] where `path` is no run directory: nothing is made then.
+    pub fn open(path: &Path, recipe_text: &str, inputs: &[Input]) -> Result<RunDir> {
+        if !is_run(path) {
+            return Err(Error::input(path, "run directory", "no run", "one that `run` or its first stages have begun"));
+        }
+        RunDir::create_or_open(path, recipe_text, inputs)
+    }
+
+    /// Refuses a `path` where no run can be made or opened, without making anything: somebody's folder.
+    pub fn check_place(path: &Path) -> Result<()> {
+        refuse_foreign(path)
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -71,6 +87,10 @@ impl RunDir {
     }
 }
 
+fn is_run(path: &Path) -> bool {
+    path.join(RECIPE).exists() && path.join(INPUTS).exists()
+}
+
 /// A folder with content but without a recipe and its inputs is somebody's, and no run: a recipe alone is a user's own.
 fn refuse_foreign(path: &Path) -> Result<()> {
     let entries = match fs::read_dir(path) {
@@ -78,7 +98,7 @@ fn refuse_foreign(path: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::io(path, "read")(error)),
     };
-    if path.join(RECIPE).exists() && path.join(INPUTS).exists() {
+    if is_run(path) {
         return Ok(());
     }
     for entry in entries {

@@ -1,11 +1,19 @@
-//! Which stages are done, and for what.
+//! Which stages are done, for what, and what they left.
 
+use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-use super::RunDir;
+use super::checkpoints::list_files;
+use super::{RunDir, digest_file};
 use crate::{Error, Result, files};
+
+/// Bytes up to which a file's content is always read to see whether it is still what a stage left. Of larger ones, weights,
+/// size and time of the last change are enough where both are the same.
+const ALWAYS_READ: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
 struct Marker {
@@ -14,6 +22,18 @@ struct Marker {
     digest: String,
     /// `None` until the stage is complete.
     seconds: Option<f64>,
+    /// What it left, by path in the run directory.
+    #[serde(default)]
+    files: BTreeMap<String, LeftFile>,
+}
+
+/// A file as a stage left it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct LeftFile {
+    bytes: u64,
+    /// Nanoseconds since 1970; `None` where the system does not tell.
+    modified: Option<u64>,
+    sha256: String,
 }
 
 impl RunDir {
@@ -28,14 +48,67 @@ impl RunDir {
         match self.marker(stage)? {
             Some(marker) if marker.digest != digest => return Ok(false),
             Some(marker) if marker.seconds.is_none() => {}
-            _ => self.write_marker(stage, digest, None)?,
+            _ => self.write_marker(stage, digest, None, BTreeMap::new())?,
         }
         Ok(true)
     }
 
-    /// Marks `stage` complete, `seconds` of work after it was begun or resumed; its outputs must be in place by then.
-    pub fn mark_complete(&self, stage: &str, digest: &str, seconds: f64) -> Result<()> {
-        self.write_marker(stage, digest, Some(seconds))
+    /// Marks `stage` complete, `seconds` of work after it was begun or resumed. `outputs`, files and folders in the run
+    /// directory, must be in place by then: their digests are kept.
+    pub fn mark_complete(&self, stage: &str, digest: &str, seconds: f64, outputs: &[&str]) -> Result<()> {
+        let mut files = BTreeMap::new();
+        for output in outputs {
+            let mut names = vec![(*output).to_owned()];
+            if self.path().join(output).is_dir() {
+                names.clear();
+                list_files(&self.path().join(output), &format!("{output}/"), &mut names)?;
+            }
+            for name in names {
+                let path = self.path().join(&name);
+                let metadata = path.metadata().map_err(Error::io(&path, "read"))?;
+                let (bytes, modified) = (metadata.len(), modified(&metadata));
+                files.insert(name, LeftFile { bytes, modified, sha256: digest_file(&path)? });
+            }
+        }
+        self.write_marker(stage, digest, Some(seconds), files)
+    }
+
+    /// The digests of what `stage` left, by path in the run directory; none unless it is complete.
+    pub fn outputs(&self, stage: &str) -> Result<BTreeMap<String, String>> {
+        let files = self.marker(stage)?.map(|marker| marker.files).unwrap_or_default();
+        Ok(files.into_iter().map(|(name, file)| (name, file.sha256)).collect())
+    }
+
+    /// Refuses what is not as `stage` left it.
+    ///
+    /// # Errors
+    /// [`Error::Input`] naming the first file that is missing, has another size or another content.
+    pub fn verify(&self, stage: &str) -> Result<()> {
+        for (name, left) in self.marker(stage)?.map(|marker| marker.files).unwrap_or_default() {
+            let path = self.path().join(name);
+            let fault = |found: String, expected: String| {
+                Err(Error::input(&path, "file", found, format!("{expected}, as `{stage}` left it")))
+            };
+            let metadata = match path.metadata() {
+                Ok(metadata) => metadata,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    return fault("no such file".into(), format!("{} bytes", left.bytes));
+                }
+                Err(error) => return Err(Error::io(&path, "read")(error)),
+            };
+            if metadata.len() != left.bytes {
+                return fault(format!("{} bytes", metadata.len()), left.bytes.to_string());
+            }
+            let untouched = left.modified.is_some() && modified(&metadata) == left.modified;
+            if left.bytes > ALWAYS_READ && untouched {
+                continue;
+            }
+            let digest = digest_file(&path)?;
+            if digest != left.sha256 {
+                return fault(format!("digest {digest}"), left.sha256);
+            }
+        }
+        Ok(())
     }
 
     /// Forgets `stage`.
@@ -61,10 +134,16 @@ impl RunDir {
         Ok((marker.stage == stage).then_some(marker))
     }
 
-    fn write_marker(&self, stage: &str, digest: &str, seconds: Option<f64>) -> Result<()> {
+    fn write_marker(
+        &self,
+        stage: &str,
+        digest: &str,
+        seconds: Option<f64>,
+        files: BTreeMap<String, LeftFile>,
+    ) -> Result<()> {
         let path = self.marker_path(stage)?;
         self.folder("stages")?;
-        files::write_json(&path, &Marker { stage: stage.into(), digest: digest.into(), seconds })
+        files::write_json(&path, &Marker { stage: stage.into(), digest: digest.into(), seconds, files })
     }
 
     fn marker_path(&self, stage: &str) -> Result<PathBuf> {
@@ -74,4 +153,8 @@ impl RunDir {
         }
         Ok(self.path().join("stages").join(format!("{stage}.json")))
     }
+}
+
+fn modified(metadata: &Metadata) -> Option<u64> {
+    u64::try_from(metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }

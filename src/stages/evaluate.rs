@@ -147,7 +147,7 @@ fn evaluation(parts: Vec<Part>) -> Result<Evaluation> {
 pub fn evaluate_tasks(lm: &Lm, config: &TasksConfig, seed: u64, per_task: usize) -> Result<Evaluation> {
     if lm.config.vocab_size < 128 {
         let found = format!("a vocabulary of {}", lm.config.vocab_size);
-        return Err(Error::Usage(format!("the built-in tasks are ASCII bytes: found {found}, expected at least 128")));
+        return Err(Error::Usage(format!("found {found}, expected at least 128: the built-in tasks are ASCII bytes")));
     }
     let mut parts = Vec::new();
     for (name, examples) in tasks::held_out(config, seed, per_task)? {
@@ -166,41 +166,62 @@ pub fn evaluate_tasks(lm: &Lm, config: &TasksConfig, seed: u64, per_task: usize)
     evaluation(parts)
 }
 
-/// A user's JSONL: `{"text"}` for loss alone, `{"prompt", "answer"}` for exact match, `{"prompt", "choices", "answer"}` for
-/// multiple choice. Each kind that occurs is a part of the result.
-pub fn evaluate_records(lm: &Lm, tokenizer: &Tokenizer, path: &Path) -> Result<Evaluation> {
-    let mut texts = Vec::new();
-    let mut completions = Vec::new();
-    let mut choices: Vec<Item> = Vec::new();
-    let mut questions: Vec<(std::ops::Range<usize>, usize)> = Vec::new();
-    let mut records = Records::open(path)?;
-    while let Some(record) = records.next() {
-        let line = records.line();
-        match record? {
-            Record::Text(text) => texts.push(item(lm, tokenizer, path, line, None, &text)?),
-            Record::Completion { prompt, answer } => {
-                completions.push(item(lm, tokenizer, path, line, Some(&prompt), &answer)?);
-            }
-            Record::Choice { prompt, choices: options, answer } => {
-                let first = choices.len();
-                for option in &options {
-                    choices.push(item(lm, tokenizer, path, line, Some(&prompt), option)?);
+/// A user's JSONL, tokenized: `{"text"}` for loss alone, `{"prompt", "answer"}` for exact match, `{"prompt", "choices",
+/// "answer"}` for multiple choice.
+#[derive(Clone, Debug, Default)]
+pub struct RecordSet {
+    texts: Vec<Item>,
+    completions: Vec<Item>,
+    choices: Vec<Item>,
+    /// Of each question, its items among `choices` and the number of the right one.
+    questions: Vec<(std::ops::Range<usize>, usize)>,
+}
+
+impl RecordSet {
+    /// Reads and checks every line.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Input`] naming the line that is no record, or whose tokens a vocabulary of `vocab_size` does
+    /// not have, and where there is none at all.
+    pub fn from_file(path: &Path, tokenizer: &Tokenizer, vocab_size: usize) -> Result<RecordSet> {
+        let mut set = RecordSet::default();
+        let mut records = Records::open(path)?;
+        while let Some(record) = records.next() {
+            let line = records.line();
+            let item = |prompt: Option<&str>, answer: &str| item(vocab_size, tokenizer, path, line, prompt, answer);
+            match record? {
+                Record::Text(text) => set.texts.push(item(None, &text)?),
+                Record::Completion { prompt, answer } => set.completions.push(item(Some(&prompt), &answer)?),
+                Record::Choice { prompt, choices, answer } => {
+                    let first = set.choices.len();
+                    for option in &choices {
+                        set.choices.push(item(Some(&prompt), option)?);
+                    }
+                    set.questions.push((first..set.choices.len(), answer));
                 }
-                questions.push((first..choices.len(), answer));
             }
         }
+        if set.texts.is_empty() && set.completions.is_empty() && set.questions.is_empty() {
+            return Err(Error::input(path, "whole file", "no records", "at least one line of JSON"));
+        }
+        Ok(set)
     }
+}
+
+/// Each kind of record that occurs is a part of the result.
+pub fn evaluate_records(lm: &Lm, records: &RecordSet) -> Result<Evaluation> {
+    let RecordSet { texts, completions, choices, questions } = records;
     let mut parts = Vec::new();
     if !texts.is_empty() {
-        parts.push(part("text", &score(lm, &texts)?, None, None));
+        parts.push(part("text", &score(lm, texts)?, None, None));
     }
     if !completions.is_empty() {
-        let scores = score(lm, &completions)?;
+        let scores = score(lm, completions)?;
         let exact = scores.iter().filter(|s| s.exact).count();
         parts.push(part("exact match", &scores, Some(share(exact, scores.len())), None));
     }
     if !questions.is_empty() {
-        let scores = score(lm, &choices)?;
+        let scores = score(lm, choices)?;
         let right = |cost: &dyn Fn(&Score) -> f64| {
             let hits = questions.iter().filter(|(range, answer)| {
                 let best = range.clone().min_by(|a, b| cost(&scores[*a]).total_cmp(&cost(&scores[*b])));
@@ -212,14 +233,18 @@ pub fn evaluate_records(lm: &Lm, tokenizer: &Tokenizer, path: &Path) -> Result<E
         let answers: Vec<Score> = questions.iter().map(|(range, answer)| scores[range.start + answer]).collect();
         parts.push(part("multiple choice", &answers, Some(by_sum), Some(by_token)));
     }
-    if parts.is_empty() {
-        return Err(Error::input(path, "whole file", "no records", "at least one line of JSON"));
-    }
     evaluation(parts)
 }
 
 /// A record as an item. Without a prompt, everything after the first token is predicted.
-fn item(lm: &Lm, tokenizer: &Tokenizer, path: &Path, line: usize, prompt: Option<&str>, answer: &str) -> Result<Item> {
+fn item(
+    vocab_size: usize,
+    tokenizer: &Tokenizer,
+    path: &Path,
+    line: usize,
+    prompt: Option<&str>,
+    answer: &str,
+) -> Result<Item> {
     let (tokens, answer_from) = match prompt {
         None => (tokenizer.encode_document(answer)?, 1),
         Some(prompt) => {
@@ -230,8 +255,8 @@ fn item(lm: &Lm, tokenizer: &Tokenizer, path: &Path, line: usize, prompt: Option
         }
     };
     let at = format!("line {line}");
-    if let Some(id) = tokens.iter().find(|id| **id as usize >= lm.config.vocab_size) {
-        let expected = format!("below the model's vocabulary of {}", lm.config.vocab_size);
+    if let Some(id) = tokens.iter().find(|id| **id as usize >= vocab_size) {
+        let expected = format!("below the model's vocabulary of {vocab_size}");
         return Err(Error::input(path, at, format!("token id {id}"), expected));
     }
     if answer_from == 0 || answer_from >= tokens.len() {

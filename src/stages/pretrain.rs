@@ -113,12 +113,14 @@ pub struct Trained {
 pub fn pretrain(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Trained> {
     let recipe = Recipe::from_file(recipe_path)?;
     let initial = Pretrain::initial(&recipe)?;
-    let source = recipe.data.source(initial.config.vocab_size).map_err(|error| error.within(recipe_path))?;
+    let source =
+        recipe.data.source(initial.config.vocab_size).map_err(|error| error.within_table(recipe_path, "data"))?;
     let inputs = inputs(recipe_path, &recipe)?;
     let run = RunDir::create_or_open(out, &crate::files::read_text(recipe_path)?, &inputs)?;
     let mut job = Pretrain::new(initial, &recipe);
     let mut progress = Progress::new("pretrain", recipe.train.steps, quiet);
-    let summary = train(&mut job, source, &recipe.train.options(), &run, "pretrain", &mut progress)?;
+    let summary = train(&mut job, source, &recipe.train.options("train"), &run, "pretrain", &mut progress)
+        .map_err(|error| error.within(recipe_path))?;
     let model = out.join("model");
     crate::model::save(&model, &job.lm, |_| recipe.model.dtype.on_disk(), &SaveOptions::default())?;
     Ok(Trained { steps: summary.steps, tokens: summary.tokens, loss: summary.loss, model })
@@ -154,9 +156,18 @@ impl Pretrain {
 
     /// The model of a recipe, at its initial weights.
     pub fn initial(recipe: &Recipe) -> Result<Lm> {
-        let config = Config::from_file(&recipe.model.config)?;
+        let path = &recipe.model.config;
+        let config = Config::from_file(path)?;
+        if let Some(mtp) = &config.mtp {
+            let expected =
+                "0: training has no loss for a multi-token prediction head, and a model is not saved without it";
+            return Err(Error::input(path, "num_nextn_predict_layers", mtp.steps.to_string(), expected));
+        }
         let parameters = config.parameters().total;
-        memory::require("training", recipe.train.least_memory(parameters, config.hidden_size, config.layers.len()))?;
+        memory::require(
+            "training (model.config, train.sequences, train.length)",
+            recipe.train.least_memory(parameters, config.hidden_size, config.layers.len()),
+        )?;
         let params = crate::model::initialise(&config, recipe.model.seed)?;
         Lm::new(config, params)
     }

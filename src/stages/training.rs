@@ -103,8 +103,10 @@ impl Training {
         Ok(())
     }
 
-    pub fn options(&self) -> Options {
+    /// `table` is the one of the recipe that these were read from.
+    pub fn options(&self, table: &'static str) -> Options {
         Options {
+            table,
             steps: self.steps,
             sequences: self.sequences,
             length: self.length,

@@ -19,6 +19,8 @@ const KEEP: usize = 2;
 
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// What these are to a user, for messages: the recipe's table.
+    pub table: &'static str,
     pub steps: u64,
     /// B, sequences of a step.
     pub sequences: usize,
@@ -115,8 +117,8 @@ fn step(
     let mut state = StepState { step, learning_rate, seed, sequences, first_sequence: 0 };
     let valid = batch.valid_tokens();
     if valid == 0 {
-        let found = format!("no token to predict in {} sequences of {} tokens", batch.sequences, batch.length);
-        return Err(Error::Usage(format!("step {step}: found {found}, expected some: give a larger train.length")));
+        let found = format!("no token to predict in step {step}'s {} sequences of {}", batch.sequences, batch.length);
+        return Err(Error::Usage(format!("{}.length: found {found}, expected some: give a larger one", options.table)));
     }
     grads.clear();
     let mut loss = 0.0;

@@ -11,62 +11,15 @@ use crate::program::{Folder, Outcome, run};
 const SPACE: &str = "hidden_size = [64, 56, 48, 32]\n[mamba]\nheads = [8, 4]\n[moe]\nexperts = [8, 4]\n\
                      intermediate = [48, 40, 16, 0]\nshared_intermediate = [80, 64, 40]\n";
 
-const RECIPE: &str = r#"
-parent = "base"
-space = "space.toml"
-contract = "contract.toml"
-
-[data]
-kind = "tasks"
-
-[rank]
-sequences = 4
-length = 64
-
-[profile]
-repeats = 1
-layers_per_run = 4
-starts = 1
-held_out = 1
-held_out_repeats = 1
-
-[search]
-draws = 2
-slack = "binding"
-
-[search.training]
-steps = 3
-sequences = 2
-length = 64
-learning_rate = 1e-3
-seed = 5
-checkpoint_every = 2
-
-[recover.training]
-steps = 3
-sequences = 2
-length = 64
-learning_rate = 1e-3
-seed = 7
-
-[evaluate]
-examples = 2
-sequences = 4
-length = 64
-"#;
-
-fn contract(limits: &str) -> String {
-    let head = "device = \"cpu\"\nengine = \"builtin\"\nprecision = \"f32\"\nthreads = 1\n";
-    let workload = "[workload]\nbatch = 1\ninput_tokens = 16\noutput_tokens = 2\nprefill_chunk = 16\n";
-    format!("{head}{workload}[limits]\n{limits}\n")
-}
-
 fn setting(limits: &str) -> Folder {
     let folder = Folder::new();
     folder.model("base");
-    folder.file("space.toml", SPACE);
-    folder.file("contract.toml", contract(limits));
-    folder.file("recipe.toml", RECIPE);
+    let recipe = folder.compression("base", SPACE, limits);
+    let long = "steps = 12\nsequences = 4\nlength = 32";
+    let [search, recover] = [5, 7].map(|seed| format!("steps = 3\nsequences = 2\nlength = 64\nseed = {seed}"));
+    let text = fs::read_to_string(&recipe).unwrap();
+    let text = text.replacen(long, &search, 1).replacen(long, &recover, 1);
+    folder.file("recipe.toml", text.replace("examples = 2\nsequences = 2", "examples = 2\nsequences = 4"));
     folder
 }
 
@@ -205,12 +158,10 @@ fn resumes(folder: &Folder, options: &[&str], told: &Value) {
     let wider = ["--shares", "0.7", "--seeds", "2", "--random", "3", "--uniform", "2"];
     let wider = study(folder, &[&wider[..], &["--json"]].concat()).ok();
     assert_eq!(wider.err.matches("study ").count(), 2, "{wider:?}");
-    // Units of another cost table are not mixed in.
-    let table = folder.path().join("run/cost/table.csv");
-    let mut text = fs::read_to_string(&table).unwrap();
-    text.push('\n');
-    fs::write(&table, text).unwrap();
-    study(folder, &["--quiet"]).refused(2, &["study/inputs.json", "cost/table.csv", "has changed", "remove"]);
+    // Units of another cost table, of other times, are not mixed in.
+    let (recipe, out) = (folder.at("recipe.toml"), folder.at("run"));
+    run(["run", &recipe, "--out", &out, "--quiet", "--from", "profile", "--until", "profile"]).ok();
+    study(folder, &["--quiet"]).refused(2, &["study/inputs.json", "cost/", "has changed", "remove"]);
 }
 
 #[test]
@@ -224,7 +175,8 @@ fn options_and_limits_that_cannot_be_are_refused() {
     study(&folder, &["--shares", "half"]).failed(2, &["--shares", "half"]);
     assert!(!folder.names("").contains(&"run".into()));
     study(&folder, &["--quiet", "--shares", "0.0001"])
-        .refused(2, &["share 0.0001: memory", "10485.76 B", "architecture"]);
-    folder.file("recipe.toml", RECIPE.replace("steps = 3", "steps = 0"));
+        .refused(2, &["share 0.0001: ", "contract.toml: limits.memory_mib", "at most 0.01 MiB", "architecture"]);
+    let text = String::from_utf8(folder.read("recipe.toml")).unwrap();
+    folder.file("recipe.toml", text.replace("steps = 3", "steps = 0"));
     study(&folder, &[]).refused(2, &["recipe.toml", "steps"]);
 }

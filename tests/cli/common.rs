@@ -12,6 +12,60 @@ use tempfile::TempDir;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_autocompress");
 
+/// A compression of a few steps; `PARENT` is to be replaced.
+pub const COMPRESSION: &str = r#"
+parent = "PARENT"
+space = "space.toml"
+contract = "contract.toml"
+
+[data]
+kind = "tasks"
+
+[rank]
+sequences = 4
+length = 64
+
+[profile]
+repeats = 1
+starts = 1
+held_out = 1
+held_out_repeats = 1
+
+[search]
+draws = 2
+alpha = 3.0
+slack = "binding"
+
+[search.training]
+steps = 12
+sequences = 4
+length = 32
+learning_rate = 1e-3
+checkpoint_every = 2
+
+[recover.training]
+steps = 12
+sequences = 4
+length = 32
+learning_rate = 1e-3
+checkpoint_every = 2
+
+[evaluate]
+examples = 2
+sequences = 2
+length = 64
+
+[measure]
+repeats = 1
+"#;
+
+/// A small workload, and `limits`.
+pub fn contract(limits: &str) -> String {
+    let head = "device = \"cpu\"\nengine = \"builtin\"\nprecision = \"f32\"\nthreads = 1\n";
+    let workload = "[workload]\nbatch = 1\ninput_tokens = 16\noutput_tokens = 4\nprefill_chunk = 16\n";
+    format!("{head}{workload}[limits]\n{limits}\n")
+}
+
 /// How a process ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -161,6 +215,13 @@ impl Folder {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{from}");
         self.file("recipe.toml", text.replacen(from, to, 1))
+    }
+
+    /// The recipe of a [`COMPRESSION`], and what it reads.
+    pub fn compression(&self, parent: &str, space: &str, limits: &str) -> String {
+        self.file("space.toml", space);
+        self.file("contract.toml", contract(limits));
+        self.file("recipe.toml", COMPRESSION.replace("PARENT", parent))
     }
 
     #[track_caller]

@@ -1,73 +1,24 @@
 //! The main job: its stages, their order, what is skipped, what a kill leaves, and what is refused.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use autocompress::run::digest_file;
+use serde_json::{Value, json};
 
-use super::common::{Folder, Outcome, command, run};
-
-const RECIPE: &str = r#"
-parent = "PARENT"
-space = "space.toml"
-contract = "contract.toml"
-
-[data]
-kind = "tasks"
-
-[rank]
-sequences = 4
-length = 64
-
-[profile]
-repeats = 1
-starts = 1
-held_out = 1
-held_out_repeats = 1
-
-[search]
-draws = 2
-alpha = 3.0
-slack = "binding"
-
-[search.training]
-steps = 12
-sequences = 4
-length = 32
-learning_rate = 1e-3
-checkpoint_every = 2
-
-[recover.training]
-steps = 12
-sequences = 4
-length = 32
-learning_rate = 1e-3
-checkpoint_every = 2
-
-[evaluate]
-examples = 2
-sequences = 2
-length = 64
-
-[measure]
-repeats = 1
-"#;
+use super::common::{Folder, Outcome, command, contract, run};
 
 const SPACE: &str = "hidden_size = [128, 96, 64]\n[mamba]\nheads = [16, 8]\n\
                      [moe]\nexperts = [16, 8]\nintermediate = [64, 32, 0]\nshared_intermediate = [128, 64, 0]\n";
 
 /// Memory is counted, so it is the same in every run; the time is limited where nothing reaches.
-const CONTRACT: &str = "device = \"cpu\"\nengine = \"builtin\"\nprecision = \"f32\"\nthreads = 1\n\
-                        [workload]\nbatch = 1\ninput_tokens = 16\noutput_tokens = 4\nprefill_chunk = 16\n\
-                        [limits]\nlatency_ms = 60000\nmemory_of_parent = 0.6\n";
+const LIMITS: &str = "latency_ms = 60000\nmemory_of_parent = 0.6";
 
 /// The recipe and what it reads, the parent being the shipped one.
 fn job(folder: &Folder) -> String {
     let parent = concat!(env!("CARGO_MANIFEST_DIR"), "/presets/parents/tiny");
-    folder.file("space.toml", SPACE);
-    folder.file("contract.toml", CONTRACT);
-    folder.file("recipe.toml", RECIPE.replace("PARENT", parent))
+    folder.compression(parent, SPACE, LIMITS)
 }
 
 fn compress(args: &[&str]) -> Outcome {
@@ -160,7 +111,8 @@ fn what_is_complete_is_skipped_and_what_follows_a_change_is_done_again() {
     let folder = Folder::new();
     let recipe = job(&folder);
     let out = folder.at("run");
-    compress(&["search", &recipe, "--out", &out]).refused(2, &["search", "rank", "not complete"]);
+    compress(&["rank", &recipe, "--out", &out, "--quiet"]).ok();
+    compress(&["search", &recipe, "--out", &out]).refused(2, &["search", "profile", "not complete"]);
     for stage in ["rank", "profile", "search", "extract", "recover"] {
         compress(&[stage, &recipe, "--out", &out, "--quiet"]).ok();
     }
@@ -175,16 +127,82 @@ fn what_is_complete_is_skipped_and_what_follows_a_change_is_done_again() {
     compress(&["run", &recipe, "--out", &out, "--quiet", "--from", "recover"]).ok();
     let after = names.map(modified);
     assert!(after[0] == before[0] && after[1] > before[1] && after[2] > before[2]);
-    // A stage whose inputs are others now is done again, from its beginning.
-    let table = PathBuf::from(&out).join("cost/table.csv");
-    let text = fs::read_to_string(&table).unwrap();
-    fs::write(&table, text.replacen("prefill,0,128,rest,", "prefill,0,128,rest,1", 1)).unwrap();
+    damaged_outputs_are_refused(&recipe, &out);
+    let after = names.map(modified);
+    compress(&["run", &recipe, "--out", &out, "--quiet"]).ok();
+    assert_eq!(names.map(modified), after);
+    missed_limits_have_an_exit_code(&recipe, &out);
+    // What later stages left stays while what it was made from is the same.
+    compress(&["run", &recipe, "--out", &out, "--quiet", "--from", "rank", "--until", "rank"]).ok();
+    compress(&["run", &recipe, "--out", &out, "--quiet", "--until", "evaluate"]).ok();
+    assert_eq!(names.map(modified)[..2], after[..2]);
+    // A stage whose inputs are others now is done again, from its beginning: times differ.
+    compress(&["run", &recipe, "--out", &out, "--quiet", "--from", "profile", "--until", "profile"]).ok();
+    assert_eq!(names.map(modified)[..2], after[..2]);
     compress(&["recover", &recipe, "--out", &out]).refused(2, &["recover", "extract", "not complete"]);
     compress(&["run", &recipe, "--out", &out, "--quiet", "--until", "search"]).ok();
     assert!(modified("search/search.json") > after[0]);
 
     let validated = compress(&["validate", &recipe, "--out", &out, "--architectures", "3", "--repeats", "1", "--json"]);
     assert_eq!(validated.json()["points"].as_array().unwrap().len(), 3);
+}
+
+/// A file that is not as its stage left it: edited, cut, flipped, gone.
+fn damaged_outputs_are_refused(recipe: &str, out: &str) {
+    let run = || compress(&["run", recipe, "--out", out, "--quiet"]);
+    let damage: [(&str, &str, &dyn Fn(&mut Vec<u8>)); 4] = [
+        ("search/search.json", "search", &|bytes| bytes.push(b' ')),
+        ("search/metrics.jsonl", "search", &|bytes| bytes.truncate(100)),
+        ("recovered/model.safetensors", "recover", &|bytes| *bytes.last_mut().unwrap() ^= 1),
+        ("cost/table.csv", "profile", &|bytes| bytes.push(b'\n')),
+    ];
+    for (name, stage, damage) in damage {
+        let path = Path::new(out).join(name);
+        let before = fs::read(&path).unwrap();
+        let mut bytes = before.clone();
+        damage(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+        let parts = [name, &format!("as `{stage}` left it"), &format!("`run --from {stage}`")];
+        run().refused(2, &parts);
+        compress(&["report", recipe, "--out", out]).refused(2, &parts);
+        fs::remove_file(&path).unwrap();
+        if !["search/search.json", "cost/table.csv"].contains(&name) {
+            run().refused(2, &[name, "no such file", &format!("`run --from {stage}`")]);
+        }
+        fs::write(&path, before).unwrap();
+    }
+    let marker = Path::new(out).join("stages/recover.json");
+    let before = fs::read(&marker).unwrap();
+    fs::write(&marker, "{").unwrap();
+    run().refused(2, &["stages/recover.json", "`run --from recover`"]);
+    fs::write(&marker, before).unwrap();
+    run().ok();
+}
+
+/// As if the student had been measured over a limit.
+fn missed_limits_have_an_exit_code(recipe: &str, out: &str) {
+    let read = |name: &str| fs::read(Path::new(out).join(name)).unwrap();
+    let before = ["measure/measure.json", "stages/measure.json"].map(|name| (name, read(name)));
+    let mut measured: Value = serde_json::from_slice(&before[0].1).unwrap();
+    (measured["met"], measured["limits"][0]["met"]) = (false.into(), false.into());
+    let path = Path::new(out).join("measure/measure.json");
+    fs::write(&path, measured.to_string()).unwrap();
+    let mut marker: Value = serde_json::from_slice(&before[1].1).unwrap();
+    let file = &mut marker["files"]["measure/measure.json"];
+    (file["bytes"], file["sha256"]) = (measured.to_string().len().into(), digest_file(&path).unwrap().into());
+    fs::write(Path::new(out).join("stages/measure.json"), marker.to_string()).unwrap();
+    for command in ["run", "report", "measure"] {
+        let told = compress(&[command, recipe, "--out", out]);
+        assert_eq!(told.code, Some(3), "{told:?}");
+        assert!(told.out.contains("not met"), "{told:?}");
+        let told = compress(&[command, recipe, "--out", out, "--json"]);
+        assert_eq!(told.code, Some(3), "{told:?}");
+        assert_eq!(serde_json::from_str::<Value>(&told.out).unwrap()["met"], false);
+    }
+    // Before it is measured there is nothing to miss.
+    compress(&["run", recipe, "--out", out, "--until", "evaluate"]).ok();
+    before.into_iter().for_each(|(name, bytes)| fs::write(Path::new(out).join(name), bytes).unwrap());
+    compress(&["run", recipe, "--out", out, "--quiet"]).ok();
 }
 
 #[test]
@@ -196,7 +214,7 @@ fn another_recipe_or_a_changed_input_is_refused() {
     let text = fs::read_to_string(&recipe).unwrap();
     let other = folder.file("other.toml", text.replace("alpha = 3.0", "alpha = 4.0"));
     compress(&["run", &other, "--out", &out]).refused(2, &["recipe.toml", "alpha = 3.0", "alpha = 4.0"]);
-    folder.file("contract.toml", CONTRACT.replace("0.6", "0.7"));
+    folder.file("contract.toml", contract(&LIMITS.replace("0.6", "0.7")));
     compress(&["run", &recipe, "--out", &out]).refused(2, &["inputs.json", "contract", "changed"]);
 }
 
@@ -223,7 +241,16 @@ fn broken_recipes_are_refused_before_any_work() {
     in_recipe("slack = \"binding\"", "slack = \"bindings\"", &["bindings", "`each`", "`binding`"]);
     in_recipe("draws = 2", "draws = 3", &["search.draws", "3", "divisor of search.training.sequences = 4"]);
     in_recipe("alpha = 3.0", "alpha = -1.0", &["alpha", "-1"]);
-    in_recipe("alpha = 3.0", "temperature = 0.0", &["search.temperature", "above 0"]);
+    in_recipe("alpha = 3.0", "temperature = 0.0", &["search.temperature", "from 0.01 to 100"]);
+    in_recipe("alpha = 3.0", "alpha = 1e9", &["search.alpha", "1000000000", "from 0 to 10000: ", "rounding"]);
+    in_recipe("alpha = 3.0", "kappa = [1.0, 1e9]", &["search.kappa[1]", "from 0.01 to 1000: "]);
+    in_recipe("alpha = 3.0", "tau = [1.0, 1e-9]", &["search.tau[1]", "from 0.001 to 100: "]);
+    in_recipe("alpha = 3.0", "tau = [nan, 0.1]", &["search.tau[0]", "NaN"]);
+    in_recipe("alpha = 3.0", "router = { rate = 1e9 }", &["search.router.rate", "from 0 to 10000: "]);
+    in_recipe("alpha = 3.0", "delta = 1.0", &["recipe.toml: search.delta", "below 1"]);
+    in_recipe("alpha = 3.0", "converged_at = 0.3", &["recipe.toml: search.converged_at", "above 0.5"]);
+    in_recipe("kind = \"tasks\"", "kind = \"tasks\"\nsort.weight = -1", &["recipe.toml: data.sort.weight", "-1"]);
+    in_recipe("[recover.training]", "[recover]\ntemperature = 1e3\n[recover.training]", &["recover.temperature"]);
     in_recipe("steps = 12", "steps = 0", &["search.training.steps", "0 steps"]);
     in_recipe("examples = 2", "examples = 0", &["evaluate.examples", "from 1 to"]);
     in_recipe("length = 64", "length = 9223372036854775807", &["rank.length", "from 1 to"]);
@@ -238,10 +265,11 @@ fn broken_recipes_are_refused_before_any_work() {
     in_space("experts = [16, 8]", "experts = [16, 1]", &["moe.experts", "1", "num_experts_per_tok = 2"]);
     in_space("intermediate = [64, 32, 0]", "intermediat = [64]", &["did you mean `intermediate`?"]);
     let in_contract = |from: &str, to: &str, parts: &[&str]| {
-        assert!(CONTRACT.contains(from), "{from}");
-        refused("contract.toml", CONTRACT.replacen(from, to, 1), parts);
+        let contract = contract(LIMITS);
+        assert!(contract.contains(from), "{from}");
+        refused("contract.toml", contract.replacen(from, to, 1), parts);
     };
-    in_contract("latency_ms = 60000\nmemory_of_parent = 0.6\n", "", &["limits", "no limit", "at least one"]);
+    in_contract("latency_ms = 60000\nmemory_of_parent = 0.6", "", &["limits", "no limit", "at least one"]);
     in_contract("memory_of_parent = 0.6", "memory_of_parent = -1", &["limits.memory_of_parent", "above 0"]);
     in_contract("latency_ms = 60000", "memory_mib = 3", &["limits.memory_mib", "memory_of_parent", "one of the two"]);
     in_contract("threads = 1", "threds = 1", &["did you mean `threads`?"]);
@@ -258,11 +286,107 @@ fn broken_recipes_are_refused_before_any_work() {
 }
 
 #[test]
-fn limits_that_nothing_meets_are_told_with_the_smallest_cost() {
+fn limits_that_nothing_meets_are_told_by_their_key_with_the_smallest_cost() {
+    let cases = [
+        ("memory_mib = 0.01", ["limits.memory_mib", "found at least", " MiB (", "expected at most 0.01 MiB"]),
+        (
+            "latency_of_parent = 1e-4",
+            ["limits.latency_of_parent", "of the parent's", " ms (", "at most 0.0001 of the parent's"],
+        ),
+        ("throughput = 1e9", ["limits.throughput", "found at most", " tokens/s (", "at least 1000000000 tokens/s"]),
+    ];
+    for (limits, parts) in cases {
+        let folder = Folder::new();
+        let recipe = job(&folder);
+        folder.file("contract.toml", contract(limits));
+        let refused = compress(&["run", &recipe, "--out", &folder.at("run"), "--quiet"]);
+        refused.failed(2, &[&["contract.toml", "\"hidden_size\":"][..], &parts].concat());
+        assert!(!folder.path().join("run/search").exists());
+    }
+}
+
+#[test]
+fn a_refused_command_leaves_no_run_directory_behind() {
     let folder = Folder::new();
     let recipe = job(&folder);
-    folder.file("contract.toml", CONTRACT.replace("memory_of_parent = 0.6", "memory_mib = 0.01"));
-    let refused = compress(&["run", &recipe, "--out", &folder.at("run"), "--quiet"]);
-    refused.refused(2, &["memory", "found at least", "\"hidden_size\":64", "expected at most"]);
-    assert!(!folder.path().join("run/search").exists());
+    for stage in ["validate", "search", "extract", "recover", "evaluate", "measure", "report"] {
+        compress(&[stage, &recipe, "--out", &folder.at("tpyo")]).refused(2, &["tpyo", "found no run"]);
+        assert!(!folder.path().join("tpyo").exists(), "{stage}");
+    }
+    fs::create_dir(folder.path().join("mine")).unwrap();
+    folder.file("mine/recipe.toml", "a user's own");
+    compress(&["evaluate", &recipe, "--out", &folder.at("mine")]).refused(2, &["mine", "found no run"]);
+    assert_eq!(folder.names("mine"), ["recipe.toml"]);
+}
+
+#[test]
+fn a_refused_quickstart_writes_nothing() {
+    let folder = Folder::new();
+    let quickstart = |out: &str| compress(&["quickstart", "--out", &folder.at(out)]);
+    fs::create_dir_all(folder.path().join("a/run")).unwrap();
+    folder.file("a/run/thesis.txt", "a user's own");
+    quickstart("a").refused(2, &["a/run", "thesis.txt"]);
+    assert_eq!((folder.names("a"), folder.names("a/run")), (vec!["run".into()], vec!["thesis.txt".into()]));
+    fs::create_dir_all(folder.path().join("b/recipes")).unwrap();
+    folder.file("b/recipes/quickstart.toml", "a user's own");
+    quickstart("b").refused(2, &["b/recipes/quickstart.toml", "another content"]);
+    assert_eq!(folder.names("b"), ["recipes"]);
+}
+
+#[test]
+fn sizes_beyond_this_machines_memory_are_refused_before_any_work() {
+    let folder = Folder::new();
+    let recipe = job(&folder);
+    let original = fs::read_to_string(&recipe).unwrap();
+    let too_much = |text: String, parts: &[&str]| {
+        folder.file("recipe.toml", text);
+        let refused = compress(&["run", &recipe, "--out", &folder.at("run")]);
+        refused.refused(1, &[parts, &["needs at least", "GiB of memory", "in this machine"]].concat());
+        assert!(!folder.path().join("run").exists());
+    };
+    let (search, recover) = original.split_once("[recover.training]").unwrap();
+    let many = |text: &str| text.replacen("sequences = 4\nlength = 32", "sequences = 100000000000\nlength = 32", 1);
+    too_much(format!("{}[recover.training]{recover}", many(search)), &["recipe.toml", "search.training.sequences"]);
+    too_much(format!("{search}[recover.training]{}", many(recover)), &["recipe.toml", "recover.training.sequences"]);
+    let held_out =
+        original.replace("examples = 2\nsequences = 2\nlength = 64", "sequences = 16777216\nlength = 1048576");
+    too_much(held_out, &["recipe.toml", "evaluate.sequences"]);
+    folder.file("contract.toml", contract(LIMITS).replace("batch = 1", "batch = 65536\ncached_tokens = 16777216"));
+    too_much(original, &["contract.toml", "workload"]);
+}
+
+/// Text, of which a part is held out, and records of two kinds.
+#[test]
+fn a_users_text_is_held_out_in_part_and_its_records_are_scored_and_shown() {
+    let folder = Folder::new();
+    let recipe = job(&folder);
+    let text: Vec<String> = (0..60).map(|i| format!("paragraph {i} says {}\n\n", "abc ".repeat(i % 7 + 3))).collect();
+    folder.file("a.txt", text.concat());
+    folder.file("records.jsonl", "{\"text\": \"some text\"}\n{\"prompt\": \"ab\", \"answer\": \"c\"}\n");
+    let original = fs::read_to_string(&recipe).unwrap();
+    let data = "kind = \"text\"\npaths = [\"a.txt\"]\nseparate_by = \"blank_line\"";
+    let with = original.replace("kind = \"tasks\"", data).replace("examples = 2", "records = \"records.jsonl\"");
+    folder.file("recipe.toml", &with);
+    let report = compress(&["run", &recipe, "--out", &folder.at("run"), "--quiet", "--json"]).json();
+    let quality = &report["quality"];
+    assert!(quality["held_out_tokens"].as_u64().unwrap() > 60, "{quality}");
+    assert_eq!((&quality["losses"][0]["name"], &quality["losses"][0]["items"]), (&json!("text"), &json!(1)));
+    assert!(quality["losses"][0]["student"].as_f64().unwrap() > 0.0, "{quality}");
+    assert_eq!(quality["tasks"][0]["name"], "exact match");
+    let told = compress(&["report", &recipe, "--out", &folder.at("run")]).ok().out;
+    assert!(told.lines().any(|line| line.starts_with("text loss, nats per token")), "{told}");
+    assert!(String::from_utf8(folder.read("run/report.html")).unwrap().contains("text loss"));
+
+    let refused = |text: &str, parts: &[&str]| {
+        folder.file("recipe.toml", text);
+        compress(&["run", &recipe, "--out", &folder.at("other")]).refused(2, parts);
+        assert!(!folder.path().join("other").exists(), "{parts:?}: something was made");
+    };
+    folder.file("records.jsonl", "{\"text\": \"fine\"}\n{\"prompt\": \"ab\"}\n");
+    refused(&with, &["records.jsonl", "line 2", "answer"]);
+    folder.file("a.txt", "a little");
+    refused(&original.replace("kind = \"tasks\"", data), &["recipe.toml: data: found 10 tokens", "evaluate.held_out"]);
+    let empty = "[evaluate]\nheld_out = { kind = \"text\", paths = [] }";
+    refused(&original.replace("[evaluate]", empty), &["recipe.toml: evaluate.held_out.paths", "empty list"]);
+    refused(&original.replace("examples = 2\nsequences = 2\nlength = 64", "length = 2"), &["evaluate.length", "2"]);
 }

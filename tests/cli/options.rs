@@ -47,7 +47,30 @@ fn command_lines_that_say_nothing_are_refused() {
     run(["pretrain", "recipe.toml"]).failed(2, &["--out"]);
     run(["tokenize", "--out", "o"]).failed(2, &["<FILES>"]);
     run::<&str>([]).failed(2, &["inspect", "pretrain", "evaluate", "generate", "tokenize"]);
-    for command in ["inspect", "pretrain", "evaluate", "generate", "tokenize"] {
-        assert!(run([command, "--help"]).ok().out.contains("--json"));
+    let help = run(["--help"]).ok().out;
+    let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let commands: Vec<&str> = {
+        // Continued descriptions are indented further.
+        let named = commands.lines().filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+        named.filter_map(|line| line.split(' ').next()).collect()
+    };
+    assert!(help.contains("Exit codes") && commands.contains(&"quickstart") && commands.len() > 15, "{help}");
+    for command in commands.into_iter().filter(|command| *command != "help") {
+        match command {
+            "kernels" => ["list", "check"].iter().for_each(|of| help_is_whole(&[command, of])),
+            "contract" => help_is_whole(&[command, "check"]),
+            _ => help_is_whole(&[command]),
+        }
+    }
+    ["plan", "ingest", "estimate"].iter().for_each(|of| help_is_whole(&["profile", of]));
+}
+
+/// What a command's help says: what it writes, how it tells programs, and an example of itself.
+#[track_caller]
+fn help_is_whole(command: &[&str]) {
+    let help = run(command.iter().chain(&["--help"])).ok().out;
+    let example = format!("  autocompress {} ", command.join(" "));
+    for part in ["--json", "Writes: ", "Example:\n", &example] {
+        assert!(help.contains(part), "lacks {part:?}: {help}");
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{Folder, fixture, read_weights, run};
+use crate::common::{Folder, contract, fixture, read_weights, run};
 
 #[test]
 fn inspect_tells_sizes_that_are_those_of_the_files() {
@@ -97,4 +97,44 @@ fn pretrain_tells_its_result() {
     assert_eq!(result["model"], folder.at("run/model"));
     let info = run(["inspect", &folder.at("run/model"), "--json"]).json();
     assert_eq!(info["stored"]["by_dtype"].as_object().unwrap().keys().collect::<Vec<_>>(), ["F32"]);
+}
+
+#[test]
+fn measure_holds_models_to_the_contract_and_says_so_in_its_exit_code() {
+    let folder = Folder::new();
+    let base = fixture("base");
+    let measure = |limits: &str, models: &[&str], more: &[&str]| {
+        let contract = folder.file("contract.toml", contract(limits));
+        let args = [models, &["--contract", &contract, "--repeats", "1"], more].concat();
+        run(["--threads", "1", "measure"].iter().chain(&args))
+    };
+    let told = measure("memory_mib = 0.01\nlatency_ms = 60000", &[&base], &[]);
+    assert_eq!(told.code, Some(3), "{told:?}");
+    let line =
+        |start: &str| told.out.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{told:?}"));
+    assert!(line("memory").contains("≤ 0.01000 MiB: NOT MET") && line("latency").contains("ms: met"), "{told:?}");
+    let json = measure("memory_mib = 0.01", &[&base], &["--json"]);
+    assert_eq!(json.code, Some(3), "{json:?}");
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((&json[0]["met"], &json[0]["limits"][0]["unit"]), (&false.into(), &"MiB".into()));
+    measure("memory_mib = 100", &[&base], &[]).ok();
+    // Shares are of the first model, which is not held itself.
+    let two = measure("memory_of_parent = 1.5", &[&base, &base], &["--json"]).json();
+    assert_eq!((&two[0]["met"], &two[1]["met"]), (&Value::Null, &true.into()));
+    assert_eq!(measure("memory_of_parent = 0.5", &[&base, &base], &[]).code, Some(3));
+    let alone = measure("memory_of_parent = 0.5", &[&base], &[]).ok();
+    assert!(alone.out.contains("no limit held"), "{alone:?}");
+}
+
+#[test]
+fn a_workload_without_decoding_has_no_decode_time() {
+    let folder = Folder::new();
+    let contract = contract("latency_ms = 60000").replace("output_tokens = 4", "output_tokens = 0");
+    let contract = folder.file("contract.toml", contract);
+    let args = ["--threads", "1", "measure", &fixture("base"), "--contract", &contract, "--repeats", "3"];
+    let json = run(args.iter().chain(&["--json"])).json();
+    assert_eq!(json[0]["measured"]["decode_step_seconds"], 0.0);
+    assert_eq!(json[0]["measured"]["request"]["median"], json[0]["measured"]["prefill_seconds"]);
+    let text = run(args).ok().out;
+    assert!(!text.contains("t/s") && text.lines().nth(1).unwrap().contains(" - "), "{text}");
 }

@@ -95,6 +95,13 @@ fn what_a_recipe_names_must_be_there_and_fit() {
     folder.file("config.json", small);
     folder.pretrain(&recipe, "run").refused(2, &["recipe.toml", "vocabulary of 64", "at least 128"]);
     assert!(!folder.names("").contains(&"run".into()));
+    // A head that training has no loss for: without it, the model could not be saved.
+    let recipe = folder.recipe(tasks);
+    let head = "\"num_nextn_predict_layers\":1,\"vocab_size\":256";
+    let config = String::from_utf8(folder.read("config.json")).unwrap().replace("\"vocab_size\":256", head);
+    folder.file("config.json", config);
+    folder.pretrain(&recipe, "run").refused(2, &["config.json", "num_nextn_predict_layers", "found 1, expected 0"]);
+    assert!(!folder.names("").contains(&"run".into()));
     // Data whose answers begin beyond the row.
     let recipe = folder.recipe_with("length = 64", "length = 2");
     folder.pretrain(&recipe, "short").refused(2, &["no token to predict", "train.length"]);

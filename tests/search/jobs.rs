@@ -86,6 +86,7 @@ fn options() -> SearchOptions {
 
 fn loop_options(steps: u64, sequences: usize) -> Options {
     Options {
+        table: "train",
         steps,
         sequences,
         length: 12,

@@ -1,11 +1,12 @@
 //! Evaluation: what compression cost in quality, before and after recovery.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
-use super::Compression;
+use super::{Compression, EvaluateRecipe, Recipe};
 use crate::autograd::Tape;
-use crate::data::tasks::{Split, TaskSource};
-use crate::data::{Batch, DataConfig, Source, Tokenizer};
+use crate::data::{Batch, DataConfig, Source};
 use crate::model::Lm;
 use crate::ops::distill_loss::DistillOptions;
 use crate::stages::evaluate::{Evaluation, evaluate_records, evaluate_tasks};
@@ -54,9 +55,8 @@ pub fn run(c: &Compression) -> Result<()> {
 /// The built-in tasks' and the recipe's records' scores.
 pub fn score(c: &Compression, lm: &Lm) -> Result<Option<Evaluation>> {
     let recipe = &c.recipe.evaluate;
-    if let Some(records) = &recipe.records {
-        let tokenizer = Tokenizer::of_model(&c.recipe.parent, None)?;
-        return evaluate_records(lm, &tokenizer, records).map(Some);
+    if let Some(records) = &c.records {
+        return evaluate_records(lm, records).map(Some);
     }
     match &c.recipe.data {
         DataConfig::Tasks(tasks) => evaluate_tasks(lm, tasks, recipe.seed, recipe.examples).map(Some),
@@ -64,22 +64,37 @@ pub fn score(c: &Compression, lm: &Lm) -> Result<Option<Evaluation>> {
     }
 }
 
-/// The fixed set that losses are compared on; see [`EvaluateRecipe`](super::EvaluateRecipe).
+/// The fixed set that losses are compared on; see [`EvaluateRecipe`].
 pub fn held_out(c: &Compression) -> Result<Vec<Batch>> {
-    let recipe = &c.recipe.evaluate;
-    let source: Box<dyn Source> = match (&recipe.held_out, &c.recipe.data) {
-        (Some(data), _) => data.source(c.parent.config.vocab_size)?,
-        (None, DataConfig::Tasks(tasks)) => Box::new(TaskSource::new(tasks.clone(), Split::HeldOut)?),
-        (None, _) => c.source(),
-    };
+    batches(&c.recipe.evaluate, &c.held_out).collect()
+}
+
+/// Refuses a held-out set in which no token can be predicted.
+pub fn check_held_out(recipe: &Recipe, recipe_path: &Path, source: &dyn Source) -> Result<()> {
+    for batch in batches(&recipe.evaluate, source) {
+        if batch?.valid_tokens() > 0 {
+            return Ok(());
+        }
+    }
+    let found = format!("{}: no token to predict in the held-out set", recipe.evaluate.length);
+    Err(Error::input(recipe_path, "evaluate.length", found, "longer sequences"))
+}
+
+/// Sequences of one forward pass.
+pub fn batch_of(recipe: &EvaluateRecipe) -> usize {
+    (ROWS / recipe.length).clamp(1, recipe.sequences)
+}
+
+/// Batches of whole sequences, about [`ROWS`] tokens each.
+fn batches<'s>(recipe: &EvaluateRecipe, source: &'s dyn Source) -> impl Iterator<Item = Result<Batch>> + use<'s> {
+    let EvaluateRecipe { seed, sequences: all, length, .. } = *recipe;
     // Another order than any training's, where the data are the same.
-    let seed = recipe.seed ^ (1 << 63);
-    let together = (ROWS / recipe.length).clamp(1, recipe.sequences);
-    let batch = |pass: usize| {
-        let sequences = together.min(recipe.sequences - pass * together);
-        source.batch(seed, pass as u64, sequences, recipe.length)
-    };
-    (0..recipe.sequences.div_ceil(together)).map(batch).collect()
+    let seed = seed ^ (1 << 63);
+    let together = batch_of(recipe);
+    (0..all.div_ceil(together)).map(move |pass| {
+        let sequences = together.min(all - pass * together);
+        source.batch(seed, pass as u64, sequences, length)
+    })
 }
 
 /// KL from `parent` to `student` in nats, mean over the valid tokens, and their number.
@@ -92,9 +107,6 @@ pub fn mean_loss(parent: &Lm, student: &Lm, batches: &[Batch]) -> Result<(f64, u
         let count = batch.valid_tokens() as u64;
         sum += f64::from(loss.value().item()) * count as f64;
         tokens += count;
-    }
-    if tokens == 0 {
-        return Err(Error::Usage("evaluate: found no token to predict in the held-out set, expected some".into()));
     }
     Ok((sum / tokens as f64, tokens))
 }

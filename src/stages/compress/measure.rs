@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Compression, extract, profile};
-use crate::cost::{Contract, Limits, MIB, Measurement, Prediction, measure};
+use crate::cost::{Contract, MIB, Measurement, Prediction, measure};
 use crate::report::LimitResult;
 use crate::{Result, files};
 
@@ -36,57 +36,75 @@ pub fn in_unit(contract: &Contract, resource: &str, cost: f64) -> f64 {
     }
 }
 
+/// A limit, and what a model takes of it, in the limit's unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Held {
+    pub resource: &'static str,
+    pub unit: &'static str,
+    /// Whether more is better: the limit is a least value.
+    pub at_least: bool,
+    pub limit: f64,
+    /// The share of the parent's that the contract asks for, where it asks for one.
+    pub share_of_parent: Option<f64>,
+    pub measured: f64,
+    pub met: bool,
+}
+
+/// Holds a measured model to the contract's limits: to all of them beside its `parent`, else to those that are no share of
+/// the parent's.
+pub fn hold(contract: &Contract, parent: Option<&Measurement>, model: &Measurement) -> Vec<Held> {
+    let limits = match parent {
+        Some(parent) => contract.resolve(parent.request.median, parent.peak_bytes as f64).limits,
+        None => contract.limits,
+    };
+    let shares = &contract.limits;
+    let limits = [
+        ("latency", limits.latency_ms, shares.latency_of_parent),
+        ("memory", limits.memory_mib, shares.memory_of_parent),
+        ("throughput", limits.throughput, shares.throughput_of_parent),
+    ];
+    let held = |(resource, limit, share_of_parent): (&'static str, Option<f64>, Option<f64>)| {
+        let limit = limit?;
+        let at_least = resource == "throughput";
+        let cost = if resource == "memory" { model.peak_bytes as f64 } else { model.request.median };
+        let measured = in_unit(contract, resource, cost);
+        let met = if at_least { measured >= limit } else { measured <= limit };
+        Some(Held { resource, unit: unit_of(resource), at_least, limit, share_of_parent, measured, met })
+    };
+    limits.into_iter().filter_map(held).collect()
+}
+
 /// Holds a measured student to the contract's limits; of each pair the parent's comes first.
 ///
 /// A share of the parent's cost is of the parent's in the same measurement: a machine that has become slower has become so
 /// for both.
 pub fn judge(contract: &Contract, predicted: [&Prediction; 2], measured: [&Measurement; 2]) -> Vec<LimitResult> {
-    let resolved = contract.resolve(measured[0].request.median, measured[0].peak_bytes as f64).limits;
-    let Limits { latency_of_parent, memory_of_parent, throughput_of_parent, .. } = contract.limits;
-    let latency = resolved.latency_ms.map(|limit| {
-        let of_predicted = |p: &Prediction| 1e3 * p.request_seconds;
-        let of_measured = |m: &Measurement| 1e3 * m.request.median;
-        let iqr = 1e3 * measured[1].request.iqr;
-        judged("latency", limit, latency_of_parent, predicted.map(of_predicted), measured.map(of_measured), iqr)
-    });
-    let memory = resolved.memory_mib.map(|limit| {
-        let of_predicted = |p: &Prediction| p.memory_bytes / MIB;
-        let of_measured = |m: &Measurement| m.peak_bytes as f64 / MIB;
-        judged("memory", limit, memory_of_parent, predicted.map(of_predicted), measured.map(of_measured), 0.0)
-    });
-    let throughput = resolved.throughput.map(|limit| {
-        let of_predicted = |p: &Prediction| contract.generated_tokens() / p.request_seconds;
-        let of_measured = |m: &Measurement| m.throughput(contract);
-        let iqr = of_measured(measured[1]) * measured[1].request.iqr / measured[1].request.median;
-        let share = throughput_of_parent;
-        judged("throughput", limit, share, predicted.map(of_predicted), measured.map(of_measured), iqr)
-    });
-    [latency, memory, throughput].into_iter().flatten().collect()
-}
-
-fn judged(
-    resource: &str,
-    limit: f64,
-    share_of_parent: Option<f64>,
-    predicted: [f64; 2],
-    measured: [f64; 2],
-    student_iqr: f64,
-) -> LimitResult {
-    let at_least = resource == "throughput";
-    let met = if at_least { measured[1] >= limit } else { measured[1] <= limit };
-    LimitResult {
-        resource: resource.into(),
-        unit: unit_of(resource).into(),
-        at_least,
-        limit,
-        share_of_parent,
-        parent_predicted: predicted[0],
-        parent_measured: measured[0],
-        student_predicted: predicted[1],
-        student_measured: measured[1],
-        student_iqr,
-        met,
-    }
+    let student = measured[1];
+    let result = |held: Held| {
+        let predicted = predicted.map(|p| {
+            let cost = if held.resource == "memory" { p.memory_bytes } else { p.request_seconds };
+            in_unit(contract, held.resource, cost)
+        });
+        let cost = if held.resource == "memory" { measured[0].peak_bytes as f64 } else { measured[0].request.median };
+        let student_iqr = match held.resource {
+            "memory" => 0.0,
+            _ => held.measured * student.request.iqr / student.request.median,
+        };
+        LimitResult {
+            resource: held.resource.into(),
+            unit: held.unit.into(),
+            at_least: held.at_least,
+            limit: held.limit,
+            share_of_parent: held.share_of_parent,
+            parent_predicted: predicted[0],
+            parent_measured: in_unit(contract, held.resource, cost),
+            student_predicted: predicted[1],
+            student_measured: held.measured,
+            student_iqr,
+            met: held.met,
+        }
+    };
+    hold(contract, Some(measured[0]), student).into_iter().map(result).collect()
 }
 
 /// Measures and writes `measure/measure.json`.

@@ -11,11 +11,13 @@
 //! | [`measure`] | the parent, `recovered/`, `cost/` | `measure/` |
 //! | [`report`] | all of it | `report.json`, `report.html` |
 //!
-//! A stage that is complete is skipped while what it reads is unchanged; one that was stopped goes on where it was.
+//! A stage that is complete is skipped while what it reads is unchanged; one that was stopped goes on where it was. What a
+//! complete stage left is verified before it is used: a file that is damaged or was edited is refused by name.
 
 pub mod evaluate;
 pub mod extract;
 pub mod measure;
+mod memory;
 pub mod profile;
 pub mod quickstart;
 pub mod rank;
@@ -25,20 +27,20 @@ pub mod report;
 pub mod search;
 mod stage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 pub use recipe::{EvaluateRecipe, MeasureRecipe, ProfileRecipe, RankRecipe, Recipe, RecoverRecipe, SearchRecipe};
 pub use stage::Stage;
 
 use crate::cost::Contract;
-use crate::data::{DataConfig, Source};
-use crate::device::memory;
+use crate::data::{DataConfig, Source, Tokenizer};
 use crate::model::checkpoint::{DiskDtype, MtpChoice, SaveOptions};
 use crate::model::{Lm, load};
 use crate::run::{Input, RunDir, digest_bytes, digest_file};
+use crate::stages::evaluate::RecordSet;
 use crate::supernet::{Importance, SearchSpace, Space, sort};
 use crate::train::Progress;
 use crate::{Error, Result, files};
@@ -56,7 +58,12 @@ pub struct Compression {
     pub inputs: BTreeMap<String, String>,
     /// The format of most of the parent's weights, and so of the student's.
     pub dtype: DiskDtype,
+    /// Data to train on, and data to compare losses on.
     source: Arc<dyn Source>,
+    held_out: Arc<dyn Source>,
+    records: Option<RecordSet>,
+    /// Stages whose outputs this process found to be what they left.
+    verified: Mutex<BTreeSet<Stage>>,
     quiet: bool,
 }
 
@@ -67,6 +74,19 @@ impl Compression {
     /// What is wrong with any of the files, before any work is done; [`Error::Input`] too where `out` belongs to another
     /// recipe, or an input has changed since.
     pub fn open(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
+        Compression::with(recipe_path, quiet, &|recipe, inputs| RunDir::create_or_open(out, recipe, inputs))
+    }
+
+    /// The same, of a run directory that is there: where it is not, it is not made.
+    pub fn open_existing(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
+        Compression::with(recipe_path, quiet, &|recipe, inputs| RunDir::open(out, recipe, inputs))
+    }
+
+    fn with(
+        recipe_path: &Path,
+        quiet: bool,
+        directory: &dyn Fn(&str, &[Input]) -> Result<RunDir>,
+    ) -> Result<Compression> {
         let recipe = Recipe::from_file(recipe_path)?;
         let contract = Contract::from_file(&recipe.contract)?;
         let space = Space::from_file(&recipe.space)?;
@@ -75,26 +95,40 @@ impl Compression {
         let dtype = stored.dtypes.first().copied().unwrap_or(DiskDtype::BF16);
         let mut parent = stored.lm;
         parent.config.mtp = None;
-        for training in [&recipe.search.training, &recipe.recover.training] {
-            let config = &parent.config;
-            let needed = training.least_memory(config.parameters().total, config.hidden_size, config.layers.len());
-            memory::require("training", needed)?;
-        }
-        let open = |data: &DataConfig| data.source(parent.config.vocab_size).map_err(|error| error.within(recipe_path));
-        let source = Arc::from(open(&recipe.data)?);
-        recipe.evaluate.held_out.as_ref().map(open).transpose()?;
+        memory::check(&recipe, recipe_path, &contract, &space)?;
+        let Sources { source, held_out } = Sources::open(&recipe, recipe_path, parent.config.vocab_size)?;
+        let read = |records: &PathBuf| {
+            RecordSet::from_file(records, &Tokenizer::of_model(&recipe.parent, None)?, parent.config.vocab_size)
+        };
+        let records = recipe.evaluate.records.as_ref().map(read).transpose()?;
+        evaluate::check_held_out(&recipe, recipe_path, &held_out)?;
         let inputs = inputs(&recipe)?;
-        let run = RunDir::create_or_open(out, &files::read_text(recipe_path)?, &inputs)?;
+        let run = directory(&files::read_text(recipe_path)?, &inputs)?;
         let recipe_path = recipe_path.to_path_buf();
         let inputs = inputs.into_iter().map(|input| (input.name, input.digest)).collect();
-        Ok(Compression { recipe, recipe_path, contract, space, parent, run, inputs, dtype, source, quiet })
+        Ok(Compression {
+            recipe,
+            recipe_path,
+            contract,
+            space,
+            parent,
+            run,
+            inputs,
+            dtype,
+            source,
+            held_out,
+            records,
+            verified: Mutex::default(),
+            quiet,
+        })
     }
 
-    /// Does the stages from the first that is not complete to `until`. With `from`, that stage and all after it are done
-    /// again.
+    /// Does the stages from the first that is not complete to `until`. With `from`, the stages from there to `until` are done
+    /// again. What later stages left stays: where it was made from other inputs than there are then, they are done again when
+    /// their turn comes.
     pub fn run(&self, from: Option<Stage>, until: Stage) -> Result<()> {
         if let Some(from) = from {
-            for stage in Stage::ALL.into_iter().filter(|stage| *stage >= from) {
+            for stage in Stage::ALL.into_iter().filter(|stage| (from..=until).contains(stage)) {
                 self.discard(stage)?;
             }
         }
@@ -118,6 +152,9 @@ impl Compression {
     }
 
     /// Whether `stage` and all it was made from are complete, and of one piece.
+    ///
+    /// # Errors
+    /// [`Error::Input`] naming a file of theirs that is not what the stage left.
     pub fn is_complete(&self, stage: Stage) -> Result<bool> {
         let mut complete = Vec::new();
         for one in Stage::ALL.into_iter().filter(|one| *one <= stage) {
@@ -129,14 +166,36 @@ impl Compression {
         Ok(complete.contains(&stage))
     }
 
+    /// Whether the measured student is within every limit; `None` before it is measured.
+    pub fn met(&self) -> Result<Option<bool>> {
+        if self.is_complete(Stage::Measure)? {
+            measure::read(self).map(|measured| Some(measured.met))
+        } else {
+            Ok(None)
+        }
+    }
+
     /// Whether `stage` was completed from inputs of this digest, and its outputs are there.
     fn is_current(&self, stage: Stage, digest: &str) -> Result<bool> {
         let there = stage.outputs().iter().all(|output| self.path(output).exists());
-        Ok(there && self.run.is_complete(stage.name(), digest)?)
+        let complete = there && self.run.is_complete(stage.name(), digest).map_err(|error| self.with_way_out(error))?;
+        if complete && !self.verified().contains(&stage) {
+            self.run.verify(stage.name()).map_err(|error| self.with_way_out(error))?;
+            self.verified().insert(stage);
+        }
+        Ok(complete)
+    }
+
+    fn verified(&self) -> std::sync::MutexGuard<'_, BTreeSet<Stage>> {
+        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does a stage, unless it is current; the stages that it reads are complete.
     fn stage(&self, stage: Stage) -> Result<()> {
+        self.do_stage(stage).map_err(|error| self.with_way_out(error))
+    }
+
+    fn do_stage(&self, stage: Stage) -> Result<()> {
         let digest = self.digest(stage)?;
         if self.is_current(stage, &digest)? {
             return Ok(());
@@ -156,20 +215,39 @@ impl Compression {
             Stage::Measure => measure::run(self),
             Stage::Report => report::run(self),
         }?;
-        self.run.mark_complete(stage.name(), &digest, start.elapsed().as_secs_f64())
+        let files = [stage.outputs(), stage.records()].concat();
+        self.run.mark_complete(stage.name(), &digest, start.elapsed().as_secs_f64(), &files)?;
+        self.verified().insert(stage);
+        Ok(())
     }
 
     /// Of the outputs that `stage` reads. The recipe and its inputs are the run directory's own: they cannot change.
     fn digest(&self, stage: Stage) -> Result<String> {
         let mut text = stage.name().to_owned();
-        for output in stage.reads().iter().flat_map(|before| before.outputs()) {
-            let path = self.path(output);
-            let files = if path.is_dir() { files_in(&path)? } else { vec![path] };
-            for path in files {
-                text += &format!(" {output} {}", digest_file(&path)?);
+        for before in stage.reads() {
+            for (name, digest) in self.run.outputs(before.name())? {
+                text += &format!(" {name} {digest}");
             }
         }
         Ok(digest_bytes(text.as_bytes()))
+    }
+
+    /// Where a fault is in what a stage left, says how to have it made again.
+    fn with_way_out(&self, error: Error) -> Error {
+        let file = match &error {
+            Error::Input { file, .. } => file,
+            Error::Io { path, source, .. } if source.kind() == std::io::ErrorKind::NotFound => path,
+            _ => return error,
+        };
+        let Some(stage) = file.strip_prefix(self.run.path()).ok().and_then(Stage::that_made) else { return error };
+        let way = format!("`run --from {stage}` makes it again");
+        match error {
+            Error::Input { file, at, found, expected } if !expected.ends_with(&way) => {
+                Error::Input { file, at, found, expected: format!("{expected}; {way}") }
+            }
+            Error::Io { path, .. } => Error::input(path, "file", "no such file", format!("what `{stage}` left; {way}")),
+            other => other,
+        }
     }
 
     /// Removes what `stage` made. The marker goes last: until then it says what is there.
@@ -182,6 +260,7 @@ impl Compression {
                 std::fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
             }
         }
+        self.verified().remove(&stage);
         self.run.forget(stage.name())
     }
 
@@ -213,6 +292,27 @@ impl Compression {
 
     fn load(&self, name: &str) -> Result<Lm> {
         Ok(load(&self.path(name), MtpChoice::Drop)?.lm)
+    }
+}
+
+/// A recipe's data, read once.
+struct Sources {
+    source: Arc<dyn Source>,
+    held_out: Arc<dyn Source>,
+}
+
+impl Sources {
+    /// `evaluate.held_out` where the recipe has it; else a part of the data, which training then does not see.
+    fn open(recipe: &Recipe, recipe_path: &Path, vocab_size: usize) -> Result<Sources> {
+        let within = |table: &'static str| move |error: Error| error.within_table(recipe_path, table);
+        let [source, held_out] = match &recipe.evaluate.held_out {
+            Some(held_out) => [
+                recipe.data.source(vocab_size).map_err(within("data"))?,
+                held_out.held_out(vocab_size).map_err(within("evaluate.held_out"))?,
+            ],
+            None => recipe.data.split(vocab_size).map_err(within("data"))?,
+        };
+        Ok(Sources { source: Arc::from(source), held_out: Arc::from(held_out) })
     }
 }
 

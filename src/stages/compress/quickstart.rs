@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::run::RunDir;
 use crate::{Error, Result, files};
 
 macro_rules! preset {
@@ -19,22 +20,29 @@ const PRESETS: [(&str, &[u8]); 5] = [
     preset!("recipes/quickstart.toml"),
 ];
 
+/// The run directory, in the same folder.
+pub const RUN: &str = "run";
+
 /// Writes the recipe and all it names below `folder`, where they are not there yet. Returns the recipe's path.
 ///
 /// # Errors
-/// [`Error::Input`] where a file of the same name is another.
+/// [`Error::Input`] where a file of the same name is another, or [`RUN`] is no place for a run; nothing is written then.
 pub fn unpack(folder: &Path) -> Result<PathBuf> {
+    let mut missing = Vec::new();
     for (name, bytes) in PRESETS {
         let path = folder.join(name);
         match std::fs::read(&path) {
-            Ok(found) if found == bytes => continue,
+            Ok(found) if found == bytes => {}
             Ok(_) => {
                 let expected = "the preset of this version, or no such file: give another --out";
                 return Err(Error::input(&path, "file", "another content", expected));
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => missing.push((path, bytes)),
             Err(error) => return Err(Error::io(&path, "read")(error)),
         }
+    }
+    RunDir::check_place(&folder.join(RUN))?;
+    for (path, bytes) in missing {
         let parent = files::parent(&path);
         std::fs::create_dir_all(parent).map_err(Error::io(parent, "create"))?;
         files::write_atomic(&path, |file| file.write_all(bytes))?;

@@ -1,6 +1,6 @@
 //! Ranking: how important each component of the parent is, from a calibration pass.
 
-use super::Compression;
+use super::{Compression, RankRecipe};
 use crate::Result;
 use crate::supernet::Calibrator;
 
@@ -9,11 +9,16 @@ pub const IMPORTANCE: &str = "rank/importance.json";
 /// Rows of one forward pass.
 const ROWS: usize = 4096;
 
+/// Sequences of one forward pass.
+pub fn batch_of(recipe: &RankRecipe) -> usize {
+    (ROWS / recipe.length).clamp(1, recipe.sequences)
+}
+
 /// Reads the training data's sequences and writes `rank/importance.json`.
 pub fn run(c: &Compression) -> Result<()> {
     let options = &c.recipe.rank;
     let source = c.source();
-    let together = (ROWS / options.length).clamp(1, options.sequences);
+    let together = batch_of(options);
     let passes = options.sequences.div_ceil(together);
     let mut progress = c.progress("rank", passes as u64);
     let mut calibrator = Calibrator::new(&c.parent);

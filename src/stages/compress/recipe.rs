@@ -193,11 +193,11 @@ pub struct EvaluateRecipe {
     pub seed: u64,
     /// JSONL records that are scored too; see `evaluate`.
     pub records: Option<PathBuf>,
-    /// Sequences and their length that the loss between parent and student is taken on: held-out examples of the
-    /// built-in tasks, `held_out`, or else the training data in another order.
+    /// Sequences and their length that the loss between parent and student is taken on.
     pub sequences: usize,
     pub length: usize,
-    /// Data that training does not see.
+    /// Data that training does not see. Without it, a part of `data` is held out of all training of the run: the built-in
+    /// tasks' held-out examples, or of text and shards what [`Part`](crate::data::Part) says.
     pub held_out: Option<DataConfig>,
 }
 
@@ -227,6 +227,16 @@ const MOST_SEQUENCES: usize = 1 << 24;
 const MOST_TOKENS: usize = 1 << 20;
 const MOST_REPEATS: usize = 10_000;
 
+const KAPPA: [f64; 2] = [1e-2, 1e3];
+const TAU: [f64; 2] = [1e-3, 1e2];
+const TEMPERATURE: [f64; 2] = [1e-2, 1e2];
+const TEMPERATURE_WHY: &str = "below, exponents overflow; above, all tokens are equally likely";
+
+/// The f64 of the same decimal number, so that a bound written as one holds it, and it is told as it was written.
+fn wide(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::from(value))
+}
+
 impl Recipe {
     /// Reads and checks a recipe.
     ///
@@ -243,6 +253,24 @@ impl Recipe {
         recipe.evaluate.records = recipe.evaluate.records.map(|records| folder.join(records));
         recipe.check(path)?;
         Ok(recipe)
+    }
+
+    /// Numbers that training can use in a range only: key, value, bounds, and what is beyond them.
+    fn bounded(&self) -> Vec<(&'static str, f64, [f64; 2], &'static str)> {
+        let SearchRecipe { alpha, kappa, tau, router, temperature, .. } = self.search;
+        let [first_kappa, last_kappa] = kappa.map(wide);
+        let [first_tau, last_tau] = tau.map(wide);
+        vec![
+            ("search.alpha", alpha, [0.0, 1e4], "beside a larger penalty, the distillation is lost in rounding"),
+            ("search.kappa[0]", first_kappa, KAPPA, "draws are all noise below, and never change above"),
+            ("search.kappa[1]", last_kappa, KAPPA, "draws are all noise below, and never change above"),
+            ("search.tau[0]", first_tau, TAU, "gradients of a draw grow as 1 / τ below, and draws are even above"),
+            ("search.tau[1]", last_tau, TAU, "gradients of a draw grow as 1 / τ below, and draws are even above"),
+            ("search.router.rate", wide(router.rate), [0.0, 1e4], "logits overflow in a step above"),
+            ("search.router.output_std", wide(router.output_std), [0.0, 1e2], "the first logits decide alone above"),
+            ("search.temperature", wide(temperature), TEMPERATURE, TEMPERATURE_WHY),
+            ("recover.temperature", wide(self.recover.temperature), TEMPERATURE, TEMPERATURE_WHY),
+        ]
     }
 
     fn check(&self, path: &Path) -> Result<()> {
@@ -273,14 +301,11 @@ impl Recipe {
             let expected = format!("a divisor of search.training.sequences = {sequences}");
             return Err(Error::input(path, "search.draws", draws.to_string(), expected));
         }
-        let temperatures =
-            [("search.temperature", self.search.temperature), ("recover.temperature", self.recover.temperature)];
-        for (key, temperature) in temperatures {
-            // Its reciprocal scales the logits, so that must be finite as well.
-            if !(temperature > 0.0 && temperature.is_finite() && temperature.recip().is_finite()) {
-                return Err(Error::input(path, key, temperature.to_string(), "a finite number above 0"));
+        for (key, found, [least, most], why) in self.bounded() {
+            if !(least..=most).contains(&found) {
+                return Err(Error::input(path, key, found.to_string(), format!("from {least} to {most}: {why}")));
             }
         }
-        self.search.options().check().map_err(|error| error.within(path))
+        self.search.options().check().map_err(|error| error.within_table(path, "search"))
     }
 }

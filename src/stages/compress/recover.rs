@@ -31,7 +31,9 @@ pub fn recover(c: &Compression, recipe: &RecoverRecipe, student: Lm, folder: &st
     let (options, recompute) = (recipe.distill(), recipe.training.recompute);
     let mut job = Recover { student, parent: &c.parent, options, recompute };
     let mut progress = c.progress("recover", recipe.training.steps);
-    let summary = train(&mut job, c.source(), &recipe.training.options(), &c.run, folder, &mut progress)?;
+    let summary =
+        train(&mut job, c.source(), &recipe.training.options("recover.training"), &c.run, folder, &mut progress)
+            .map_err(|error| error.within(&c.recipe_path))?;
     let recovered = Recovered { steps: summary.steps, tokens: summary.tokens, loss: summary.loss };
     Ok((job.student, recovered))
 }

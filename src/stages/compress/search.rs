@@ -45,7 +45,9 @@ pub fn search(
 ) -> Result<Searched> {
     let mut search = Search::new(sorted, &c.space, targets, recipe.options(), recipe.training.seed)?;
     let mut progress = c.progress("search", recipe.training.steps);
-    let summary = train(&mut search, c.source(), &recipe.training.options(), &c.run, folder, &mut progress)?;
+    let summary =
+        train(&mut search, c.source(), &recipe.training.options("search.training"), &c.run, folder, &mut progress)
+            .map_err(|error| error.within(&c.recipe_path))?;
     let metrics = Metrics::open(&c.path(folder).join("metrics.jsonl"), |_| true)?;
     let last = metrics.last("distillation", 25)?;
     Ok(Searched {

@@ -1,6 +1,7 @@
 //! The stages of a compression and what each reads and leaves.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::{Error, Result};
@@ -78,11 +79,33 @@ impl Stage {
         }
     }
 
+    /// What only the report reads, beside the outputs.
+    pub fn records(self) -> &'static [&'static str] {
+        match self {
+            Stage::Search => &["search/metrics.jsonl"],
+            Stage::Recover => &["recover/metrics.jsonl"],
+            _ => &[],
+        }
+    }
+
     /// All that it makes: what its outputs lie in.
     pub fn folders(self) -> Vec<&'static str> {
         let mut folders: Vec<&str> = self.outputs().iter().filter_map(|output| output.split('/').next()).collect();
         folders.dedup();
         folders
+    }
+}
+
+impl Stage {
+    /// The stage that made a file of a run directory; `path` is relative to that.
+    pub fn that_made(path: &Path) -> Option<Stage> {
+        let mut parts = path.iter().filter_map(|part| part.to_str());
+        let (first, second) = (parts.next()?, parts.next());
+        let marked = second.filter(|_| first == "stages").and_then(|name| name.strip_suffix(".json"));
+        match marked {
+            Some(name) => Stage::ALL.into_iter().find(|stage| stage.name() == name),
+            None => Stage::ALL.into_iter().find(|stage| stage.folders().contains(&first)),
+        }
     }
 }
 

@@ -1,0 +1,75 @@
+//! Refuses, before any work, sizes that this machine's memory cannot hold.
+
+use std::path::Path;
+
+use super::evaluate::batch_of;
+use super::{Recipe, profile, rank};
+use crate::Result;
+use crate::cost::{Contract, Engine};
+use crate::data::DataConfig;
+use crate::device::memory;
+use crate::engine;
+use crate::model::Config;
+use crate::search::Trained;
+use crate::supernet::SearchSpace;
+
+/// Bytes of a built-in task's example in memory, at the least.
+const EXAMPLE: u64 = 64;
+
+/// Holds every stage's least need beside the parent's weights against the machine's memory.
+///
+/// The needs are lower bounds, tokens and one residual stream, so that nothing that could work is refused.
+///
+/// # Errors
+/// [`Error::Memory`](crate::Error::Memory) naming the file and the keys.
+pub fn check(recipe: &Recipe, recipe_path: &Path, contract: &Contract, space: &SearchSpace) -> Result<()> {
+    let parent = &space.parent;
+    let parameters = parent.parameters().total;
+    let (width, layers) = (parent.hidden_size, parent.layers.len());
+    let search = &recipe.search.training;
+    let searched = if recipe.search.train == Trained::Joint { parameters } else { 0 };
+    let recover = &recipe.recover.training;
+    let needs = [
+        (recipe_path, "rank.length", pass(rank::batch_of(&recipe.rank), recipe.rank.length, width)),
+        (recipe_path, "profile.held_out", profile::held_out_bytes(space, &recipe.profile)),
+        (recipe_path, "search.training.sequences, length", search.least_memory(searched, width, layers)),
+        // The student may be of any size; the parent reads the same micro-batches.
+        (recipe_path, "recover.training.sequences, length", recover.least_memory(0, width, 1)),
+        (recipe_path, "evaluate.sequences, length, examples", evaluation(recipe, width)),
+        (contract.file.as_path(), "workload", request(contract, parent)),
+    ];
+    for (file, keys, needed) in needs {
+        let all = needed.and_then(|needed| needed.checked_add(parameters.checked_mul(4)?));
+        memory::require(&format!("{}: {keys}", file.display()), all)?;
+    }
+    Ok(())
+}
+
+/// A forward pass of `sequences` sequences: ids, targets, one residual stream in f32.
+fn pass(sequences: usize, length: usize, width: usize) -> Option<u64> {
+    (sequences as u64).checked_mul(length as u64)?.checked_mul(8 + 4 * width as u64)
+}
+
+/// The whole held-out set, one pass over it, and the examples.
+fn evaluation(recipe: &Recipe, width: usize) -> Option<u64> {
+    let evaluate = &recipe.evaluate;
+    let set = (evaluate.sequences as u64).checked_mul(evaluate.length as u64)?.checked_mul(8)?;
+    let tasks = match &recipe.data {
+        DataConfig::Tasks(tasks) if evaluate.records.is_none() => tasks.active().count() as u64,
+        _ => 0,
+    };
+    let examples = (evaluate.examples as u64).checked_mul(tasks * EXAMPLE)?;
+    set.checked_add(pass(batch_of(evaluate), evaluate.length, width)?)?.checked_add(examples)
+}
+
+/// Caches, prompts and logits of a request, where this machine serves it.
+fn request(contract: &Contract, parent: &Config) -> Option<u64> {
+    if contract.engine != Engine::Builtin {
+        return Some(0);
+    }
+    let workload = &contract.workload;
+    let caches = engine::cache_bytes(parent, workload.batch, workload.capacity())?;
+    let prompts = (workload.batch as u64).checked_mul(workload.input_tokens as u64)?.checked_mul(4)?;
+    let logits = (workload.batch as u64).checked_mul(parent.vocab_size as u64)?.checked_mul(4)?;
+    caches.checked_add(prompts)?.checked_add(logits)
+}
