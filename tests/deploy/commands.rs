@@ -56,7 +56,8 @@ fn memory_is_shown_term_by_term() {
         assert!(code == 0 && terms.keys().all(|term| out.contains(term.as_str())), "{out}");
         assert!(out.contains("conventional") && out.contains("without ε"), "{out}");
     }
-    let (code, _, err) = run(&["inspect", &path("parents/nano-3-12b.json"), "--contract", &path("contracts/half.toml")]);
+    let (code, _, err) =
+        run(&["inspect", &path("parents/nano-3-12b.json"), "--contract", &path("contracts/half.toml")]);
     assert!(code == 2 && err.contains("builtin"), "{err}");
 }
 
