@@ -4,7 +4,9 @@
 //! [`ingest`] reads the exports back into the table that the built-in engine's profile fills.
 
 mod attribute;
+mod events;
 mod export;
+mod graph;
 mod ingest;
 mod manifest;
 mod models;

@@ -1,19 +1,21 @@
 //! Ranges of modules on a thread: what vLLM's layerwise NVTX tracing pushes and pops.
 
+use std::rc::Rc;
+
 /// What a range's text tells: a dict, `{'Module': 'top.model.layers.3.mixer', …, 'Inputs': [[2048, 2688]]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModuleText<'t> {
-    pub module: &'t str,
+pub struct Module {
+    pub name: Rc<str>,
     /// N of `layers.N` in the name.
     pub layer: Option<usize>,
     /// The first dimension of the first input: tokens of the pass.
     pub rows: Option<usize>,
 }
 
-impl<'t> ModuleText<'t> {
+impl Module {
     /// `None` of ranges that are no module's, and of the near-empty ones that tell a module's outputs.
-    pub fn parse(text: &'t str) -> Option<ModuleText<'t>> {
-        let module = text.split_once("'Module': '")?.1.split('\'').next()?;
+    pub fn parse(text: &str) -> Option<Module> {
+        let name = text.split_once("'Module': '")?.1.split('\'').next()?;
         if text.contains("'Outputs'") {
             return None;
         }
@@ -22,7 +24,7 @@ impl<'t> ModuleText<'t> {
             let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
             digits[..end].parse().ok()
         });
-        Some(ModuleText { module, layer: layer_of(module), rows })
+        Some(Module { name: name.into(), layer: layer_of(name), rows })
     }
 }
 
@@ -41,7 +43,7 @@ pub struct Open {
     pub finished: bool,
     /// Its own layer, or that of the range around it.
     pub layer: Option<usize>,
-    module: String,
+    module: Rc<str>,
 }
 
 /// The open ranges of a thread, the innermost last.
@@ -60,11 +62,11 @@ impl Stack {
 
     /// Opens a range. One without an end goes on to the end of the range around it, and no longer than the next module that
     /// is not inside its own.
-    pub fn push(&mut self, start: i64, end: Option<i64>, text: &ModuleText<'_>) {
+    pub fn push(&mut self, start: i64, end: Option<i64>, module: &Module) {
         // Ranges nest, so what ends where this one begins is over.
         while let Some(open) = self.open.last() {
             let over = open.end <= start;
-            let left = !open.finished && !is_inside(text.module, &open.module);
+            let left = !open.finished && !is_inside(&module.name, &open.module);
             if !over && !left {
                 break;
             }
@@ -72,9 +74,9 @@ impl Stack {
         }
         let around = self.open.last();
         let limit = around.map_or(i64::MAX, |open| open.end);
-        let layer = text.layer.or(around.and_then(|open| open.layer));
+        let layer = module.layer.or(around.and_then(|open| open.layer));
         let finished = end.is_some();
-        let module = text.module.to_owned();
+        let module = Rc::clone(&module.name);
         self.open.push(Open { end: end.unwrap_or(i64::MAX).min(limit), finished, layer, module });
     }
 
@@ -104,17 +106,17 @@ mod tests {
     #[test]
     fn texts_are_read() {
         let text = "{'Module': 'top.model.layers.13.mixer', 'TrainableParams': 5, 'Inputs': [[2048, 2688]]}";
-        let parsed = ModuleText::parse(text).unwrap();
-        assert_eq!(parsed, ModuleText { module: "top.model.layers.13.mixer", layer: Some(13), rows: Some(2048) });
-        assert_eq!(ModuleText::parse("{'Module': 'top', 'Inputs': []}").unwrap().rows, None);
-        assert_eq!(ModuleText::parse("{'Module': 'top.layersx.1'}").unwrap().layer, None);
-        assert_eq!(ModuleText::parse("{'Module': 'top.layers.1', 'Outputs': [[1]]}"), None);
-        assert_eq!(ModuleText::parse("execute_model"), None);
+        let parsed = Module::parse(text).unwrap();
+        assert_eq!(parsed, Module { name: "top.model.layers.13.mixer".into(), layer: Some(13), rows: Some(2048) });
+        assert_eq!(Module::parse("{'Module': 'top', 'Inputs': []}").unwrap().rows, None);
+        assert_eq!(Module::parse("{'Module': 'top.layersx.1'}").unwrap().layer, None);
+        assert_eq!(Module::parse("{'Module': 'top.layers.1', 'Outputs': [[1]]}"), None);
+        assert_eq!(Module::parse("execute_model"), None);
     }
 
     #[test]
     fn a_range_without_an_end_is_left_by_the_next_module() {
-        let range = |module: &'static str| ModuleText { module, layer: super::layer_of(module), rows: None };
+        let range = |name: &str| Module { name: name.into(), layer: super::layer_of(name), rows: None };
         let mut stack = Stack::default();
         stack.push(0, Some(100), &range("top"));
         stack.push(10, None, &range("top.layers.1"));
