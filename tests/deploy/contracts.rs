@@ -26,6 +26,9 @@ fn the_four_deployments_are_explained_without_contradiction() {
         let words = explanation.words.join(" ");
         assert!(words.contains("vLLM") && words.contains("NVIDIA") && words.contains("architectures"), "{words}");
     }
+    let (contract_of_h100, space) = deployment("h100");
+    let explanation = contract_of_h100.explain(Some(&space.parent), Some(&space)).unwrap();
+    assert!(explanation.words.join(" ").contains("2.37e42 architectures"), "{:?}", explanation.words);
     let words = |name| contract(name).explain(None, None).unwrap().words.join(" ");
     assert!(words("rtx-5080").contains("262144 tokens cached"), "{}", words("rtx-5080"));
     // 128 · 65,536 tokens at 7,330 a second.

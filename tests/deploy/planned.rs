@@ -159,7 +159,9 @@ fn trace_all(out: &Path, contract: &Contract) -> Traced {
         std::fs::create_dir_all(&folder).unwrap();
         for start in 0..2 {
             let mut export = Export::create(&folder.join(format!("start-{start}.sqlite")), Without::default());
-            (0..number * 7 + start).for_each(|_| drop(export.random(9)));
+            for _ in 0..number * 7 + start {
+                export.random(9);
+            }
             let mut server = Server::new(0, model.layers.len());
             let graphs = start == 0;
             server.capture(&mut export, 2, 1);

@@ -68,8 +68,6 @@ fn processes_with_equal_ids_are_kept_apart() {
         }
     }
     export.finish();
-    let correlations = |server: &Server| server.passes.len();
-    assert_eq!(correlations(&servers[0]), correlations(&servers[1]));
     let (steps, summary) = read(&path).unwrap();
     assert_eq!(steps, [servers[0].truth(), servers[1].truth()]);
     assert_eq!(summary.processes, 2);
@@ -219,10 +217,12 @@ fn a_gigabyte_is_read_in_bounded_memory() {
     export.finish();
     let before = peak();
     let started = std::time::Instant::now();
-    let (steps, summary) = {
-        let mut steps = 0;
-        (read_trace(&path, &mut |_, _| Ok(steps += 1)).map(|summary| (steps, summary))).unwrap()
-    };
+    let mut steps = 0;
+    let summary = read_trace(&path, &mut |_, _| {
+        steps += 1;
+        Ok(())
+    })
+    .unwrap();
     let seconds = started.elapsed().as_secs_f64();
     let bytes = std::fs::metadata(&path).unwrap().len();
     println!(

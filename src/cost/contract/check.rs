@@ -246,25 +246,14 @@ fn words(
         ));
     }
     if let Some(space) = space {
-        let count = space.count().to_string();
-        words.push(format!(
-            "Searched in a space of {}e{} architectures, {} gates.",
-            mantissa(&count),
-            count.len() - 1,
-            space.gates.len()
-        ));
+        // Beyond the range of floats no space is.
+        let count = space.count().to_string().parse::<f64>().unwrap_or(f64::INFINITY);
+        words.push(format!("Searched in a space of {count:.2e} architectures, {} gates.", space.gates.len()));
     }
     if let Some(alpha) = contract.search.alpha {
         words.push(format!("Missing a limit weighs α = {alpha}."));
     }
     words
-}
-
-/// The first digits of a whole number: "2.37".
-fn mantissa(digits: &str) -> String {
-    let (first, rest) = digits.split_at(1.min(digits.len()));
-    let rest: String = rest.chars().take(2).collect();
-    if rest.is_empty() { first.into() } else { format!("{first}.{rest}") }
 }
 
 fn limits(contract: &Contract) -> Vec<String> {

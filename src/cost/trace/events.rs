@@ -12,18 +12,14 @@ use crate::{Error, Result};
 /// The process of a thread or a kernel, as exports number them.
 pub const PROCESS: i64 = !0xFF_FFFF;
 
-/// Every module's range, by `order` and then time, outer ones first: `visit(thread, start, end, module)`.
-pub fn ranges(
-    export: &Export,
-    order: &str,
-    visit: &mut dyn FnMut(i64, i64, Option<i64>, &Module) -> Result<()>,
-) -> Result<()> {
+/// Every module's range, by `order` and then time, outer ones first.
+pub fn ranges(export: &Export, order: &str, visit: &mut dyn FnMut(&Range, &Module)) -> Result<()> {
     let mut texts = Texts::new(export)?;
     let mut statement = export.db.prepare(&ranges_sql(export, order)).map_err(export.fault())?;
     let mut rows = statement.query([]).map_err(export.fault())?;
     while let Some(range) = next_range(export, &mut rows, &mut texts)? {
         if let Some(module) = &range.module {
-            visit(range.thread, range.start, range.end, module)?;
+            visit(&range, module);
         }
     }
     Ok(())

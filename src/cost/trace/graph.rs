@@ -7,6 +7,9 @@ use super::export::Export;
 use super::ranges::Stack;
 use crate::Result;
 
+/// Instances of instances; more is a damaged file.
+const LONGEST_CHAIN: usize = 1 << 10;
+
 /// The layers of graphs' nodes, by where they were captured.
 pub struct Nodes {
     /// (process, node) → the layer, `None` outside of layers.
@@ -46,7 +49,7 @@ impl Nodes {
         for (process, node) in originals.keys() {
             let mut at = *node;
             // A chain of instances; a circle in a damaged file ends too.
-            for _ in 0..originals.len() {
+            for _ in 0..LONGEST_CHAIN {
                 match originals.get(&(*process, at)) {
                     Some(original) if *original != at => at = *original,
                     _ => break,
@@ -75,16 +78,15 @@ fn captured_layers(export: &Export, captured: &[(i64, i64, i64)]) -> Result<Vec<
             next += 1;
         }
     };
-    ranges(export, "globalTid", &mut |thread, start, end, module| {
-        if thread != on_thread {
+    ranges(export, "globalTid", &mut |range, module| {
+        if range.thread != on_thread {
             take_until(&mut stack, on_thread, i64::MAX);
             stack = Stack::default();
-            take_until(&mut stack, thread, i64::MIN);
-            on_thread = thread;
+            take_until(&mut stack, range.thread, i64::MIN);
+            on_thread = range.thread;
         }
-        take_until(&mut stack, thread, start);
-        stack.push(start, end, module);
-        Ok(())
+        take_until(&mut stack, range.thread, range.start);
+        stack.push(range.start, range.end, module);
     })?;
     take_until(&mut stack, on_thread, i64::MAX);
     take_until(&mut Stack::default(), i64::MAX, i64::MAX);

@@ -82,7 +82,7 @@ impl Weights {
 }
 
 /// Bytes of a tensor whose shape is rounded up to tiles: of routed experts, both widths to the backend's; of other NVFP4
-/// products, the block scales to tiles of [128, 4].
+/// products, the block scales to tiles of 128 × 4.
 fn padded(spec: &TensorSpec, component: &str, format: Format, backend: MoeBackend) -> u64 {
     let elements = |rows: usize, columns: usize| rows as u64 * columns as u64;
     match (&spec.disk, component, format) {
