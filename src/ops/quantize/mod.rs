@@ -119,7 +119,7 @@ pub fn quantize(
     dice: Option<Dice>,
 ) -> Result<Quantized> {
     if Some(x.len()) != rows.checked_mul(width) {
-        return Err(Error::contract("quantize", "x", &[x.len()], format!("{rows}·{width} elements")));
+        return Err(Error::contract("quantize", "x", [x.len()], format!("{rows}·{width} elements")));
     }
     let (codes, scales) = cpu::quantize(x, width, format, blocks, dice);
     Ok(Quantized { format, blocks, rows, width, codes, scales })

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use super::super::{Cuda, CudaError};
 use super::workload::Contents::{Bf16, Room};
@@ -45,15 +45,19 @@ type Described = (Handle, Handle, Handle, Handle);
 /// The functions that a product needs.
 struct Library {
     handle: Handle,
-    desc_create: unsafe extern "C" fn(*mut Handle, c_int, c_int) -> Status,
-    desc_set: unsafe extern "C" fn(Handle, c_int, *const c_void, usize) -> Status,
-    layout_create: unsafe extern "C" fn(*mut Handle, c_int, u64, u64, i64) -> Status,
-    preference_create: unsafe extern "C" fn(*mut Handle) -> Status,
-    preference_set: unsafe extern "C" fn(Handle, c_int, *const c_void, usize) -> Status,
+    desc_create: CreateDesc,
+    desc_set: SetAttribute,
+    layout_create: CreateLayout,
+    preference_create: CreatePreference,
+    preference_set: SetAttribute,
     heuristic: HeuristicFunction,
     matmul: MatmulFunction,
 }
 
+type CreateDesc = unsafe extern "C" fn(*mut Handle, c_int, c_int) -> Status;
+type SetAttribute = unsafe extern "C" fn(Handle, c_int, *const c_void, usize) -> Status;
+type CreateLayout = unsafe extern "C" fn(*mut Handle, c_int, u64, u64, i64) -> Status;
+type CreatePreference = unsafe extern "C" fn(*mut Handle) -> Status;
 type HeuristicFunction = unsafe extern "C" fn(
     Handle,
     Handle,
@@ -92,7 +96,7 @@ type MatmulFunction = unsafe extern "C" fn(
 /// [`CudaError`] of the driver, the device or the library.
 pub fn cublaslt(cuda: &Cuda, shape: [usize; 3]) -> Result<Option<Vec<Measured>>, CudaError> {
     let Some(library) = Library::open()? else { return Ok(None) };
-    let library = Arc::new(library);
+    let library = Rc::new(library);
     let mut all = Vec::new();
     for layout in ["nt", "nn", "tn"] {
         let workload = library.clone().workload(layout, shape)?;
@@ -128,11 +132,15 @@ impl Library {
             status("cublasLtCreate", create(&mut handle))?;
             Ok(Some(Library {
                 handle,
-                desc_create: std::mem::transmute::<*mut c_void, _>(find(c"cublasLtMatmulDescCreate")?),
-                desc_set: std::mem::transmute::<*mut c_void, _>(find(c"cublasLtMatmulDescSetAttribute")?),
-                layout_create: std::mem::transmute::<*mut c_void, _>(find(c"cublasLtMatrixLayoutCreate")?),
-                preference_create: std::mem::transmute::<*mut c_void, _>(find(c"cublasLtMatmulPreferenceCreate")?),
-                preference_set: std::mem::transmute::<*mut c_void, _>(find(c"cublasLtMatmulPreferenceSetAttribute")?),
+                desc_create: std::mem::transmute::<*mut c_void, CreateDesc>(find(c"cublasLtMatmulDescCreate")?),
+                desc_set: std::mem::transmute::<*mut c_void, SetAttribute>(find(c"cublasLtMatmulDescSetAttribute")?),
+                layout_create: std::mem::transmute::<*mut c_void, CreateLayout>(find(c"cublasLtMatrixLayoutCreate")?),
+                preference_create: std::mem::transmute::<*mut c_void, CreatePreference>(find(
+                    c"cublasLtMatmulPreferenceCreate",
+                )?),
+                preference_set: std::mem::transmute::<*mut c_void, SetAttribute>(find(
+                    c"cublasLtMatmulPreferenceSetAttribute",
+                )?),
                 heuristic: std::mem::transmute::<*mut c_void, HeuristicFunction>(find(
                     c"cublasLtMatmulAlgoGetHeuristic",
                 )?),
@@ -142,7 +150,7 @@ impl Library {
     }
 
     /// The library thinks in columns: our C [M, N] is its N × M, our B its first operand.
-    fn workload(self: Arc<Library>, layout: &str, [m, n, k]: [usize; 3]) -> Result<Workload, CudaError> {
+    fn workload(self: Rc<Library>, layout: &str, [m, n, k]: [usize; 3]) -> Result<Workload, CudaError> {
         let (transposed_a, transposed_b) = (layout == "tn", layout == "nt");
         let out = if transposed_a { 4 } else { 2 };
         let (desc, b, a, c) = self.describe([m, n, k], transposed_a, transposed_b)?;

@@ -97,7 +97,8 @@ impl Gpusim {
             dlsym(library, c"gpusim_counters_json".as_ptr())
         };
         // SAFETY: gpusim gives this name to a function of this type.
-        (!symbol.is_null()).then(|| Gpusim { counters_json: unsafe { std::mem::transmute(symbol) } })
+        let function = || unsafe { std::mem::transmute::<*mut c_void, CountersJson>(symbol) };
+        (!symbol.is_null()).then(|| Gpusim { counters_json: function() })
     }
 
     /// A kernel's counts so far; `None` before its first launch.
