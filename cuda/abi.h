@@ -755,4 +755,77 @@ typedef struct {
 } ScanMaskGrad;
 ABI_LAYOUT(ScanMaskGrad, 72, unused, 68);
 
+// ---- quantize ----
+
+/// The largest magnitude of 16384 elements at a time, as its bits.
+typedef struct {
+    const void *x;
+    uint32_t *partials; ///< [⌈elements / 16384⌉]
+    uint64_t elements;
+} QuantizeAmax;
+ABI_LAYOUT(QuantizeAmax, 24, elements, 16);
+
+/// The scale of an NVFP4 tensor: the largest magnitude / (448·6), 1 where that is 0
+typedef struct {
+    const uint32_t *partials; ///< [count], from amax
+    float *tensor_scale;      ///< [1]
+    uint32_t count;
+    uint32_t unused;
+} QuantizeTensorScale;
+ABI_LAYOUT(QuantizeTensorScale, 24, unused, 20);
+
+/// Codes and scales of a matrix. The last block of a row or column may be shorter.
+typedef struct {
+    const void *x; ///< [R, W]
+    void *codes;   ///< FP8 [R, W], a byte each; NVFP4 [R, ⌈W / 2⌉], the first of two in the lower half
+    void *scales; ///< FP8 f32: rows [R, ⌈W / 128⌉], columns [⌈R / 128⌉, W], squares [⌈R / 128⌉, ⌈W / 128⌉]
+                  ///< NVFP4 e4m3: as above, with 16
+    const float *tensor_scale; ///< [1], NVFP4 alone
+    const StepState *state;    ///< its seed and step, where rounding is stochastic
+    uint64_t first_draw;       ///< of this tensor's ⌈W / 4⌉·R draws within the step
+    uint32_t rows;             ///< R
+    uint32_t width;            ///< W
+    uint32_t format;           ///< FP8 alone: 0 e4m3, 1 e5m2
+    uint32_t stochastic;       ///< 0: to nearest, ties to even
+} Quantize;
+ABI_LAYOUT(Quantize, 64, stochastic, 60);
+
+/// Each sixteen rows transformed by a random Hadamard matrix
+typedef struct {
+    const void *x; ///< [R, W]
+    void *y;       ///< [R rounded up to 16, W]
+    uint32_t rows; ///< R
+    uint32_t width;
+} QuantizeHadamard;
+ABI_LAYOUT(QuantizeHadamard, 24, width, 20);
+
+// ---- quantized_linear ----
+
+/// A matrix as quantize leaves it.
+typedef struct {
+    const void *codes;
+    const void *scales;
+    const float *tensor_scale; ///< [1], NVFP4 alone
+    uint32_t format;           ///< FP8 alone
+    uint32_t block_rows;       ///< rows that share a scale: 1, 16, 128
+    uint32_t block_columns;
+    uint32_t unused;
+} QuantizedOperand;
+ABI_LAYOUT(QuantizedOperand, 40, unused, 36);
+
+/// C [M, N] = A·B as in Linear, with dense operands. Along the depth of the product, blocks are 128 (FP8) or 16
+/// (NVFP4).
+typedef struct {
+    QuantizedOperand a; ///< nt, nn: [M, K]; tn: [K, M]
+    QuantizedOperand b; ///< nt: [N, K]; nn, tn: [K, N]
+    void *c;            ///< [M, N]
+    uint32_t m;
+    uint32_t n;
+    uint32_t k;
+    uint32_t ldc;
+    uint32_t accumulate; ///< 1: C +=
+    uint32_t unused;
+} QuantizedLinear;
+ABI_LAYOUT(QuantizedLinear, 112, unused, 108);
+
 #endif

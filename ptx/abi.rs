@@ -2994,3 +2994,298 @@ impl Default for ScanMaskGrad {
         }
     }
 }
+/// The largest magnitude of 16384 elements at a time, as its bits.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantizeAmax {
+    pub x: *const ::core::ffi::c_void,
+    ///< [⌈elements / 16384⌉]
+    pub partials: *mut u32,
+    pub elements: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of QuantizeAmax"][::core::mem::size_of::<QuantizeAmax>() - 24usize];
+    ["Alignment of QuantizeAmax"][::core::mem::align_of::<QuantizeAmax>() - 8usize];
+    [
+        "Offset of field: QuantizeAmax::x",
+    ][::core::mem::offset_of!(QuantizeAmax, x) - 0usize];
+    [
+        "Offset of field: QuantizeAmax::partials",
+    ][::core::mem::offset_of!(QuantizeAmax, partials) - 8usize];
+    [
+        "Offset of field: QuantizeAmax::elements",
+    ][::core::mem::offset_of!(QuantizeAmax, elements) - 16usize];
+};
+impl Default for QuantizeAmax {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// The scale of an NVFP4 tensor: the largest magnitude / (448·6), 1 where that is 0
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantizeTensorScale {
+    ///< [count], from amax
+    pub partials: *const u32,
+    ///< [1]
+    pub tensor_scale: *mut f32,
+    pub count: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of QuantizeTensorScale",
+    ][::core::mem::size_of::<QuantizeTensorScale>() - 24usize];
+    [
+        "Alignment of QuantizeTensorScale",
+    ][::core::mem::align_of::<QuantizeTensorScale>() - 8usize];
+    [
+        "Offset of field: QuantizeTensorScale::partials",
+    ][::core::mem::offset_of!(QuantizeTensorScale, partials) - 0usize];
+    [
+        "Offset of field: QuantizeTensorScale::tensor_scale",
+    ][::core::mem::offset_of!(QuantizeTensorScale, tensor_scale) - 8usize];
+    [
+        "Offset of field: QuantizeTensorScale::count",
+    ][::core::mem::offset_of!(QuantizeTensorScale, count) - 16usize];
+    [
+        "Offset of field: QuantizeTensorScale::unused",
+    ][::core::mem::offset_of!(QuantizeTensorScale, unused) - 20usize];
+};
+impl Default for QuantizeTensorScale {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Codes and scales of a matrix. The last block of a row or column may be shorter.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct Quantize {
+    ///< [R, W]
+    pub x: *const ::core::ffi::c_void,
+    ///< FP8 [R, W], a byte each; NVFP4 [R, ⌈W / 2⌉], the first of two in the lower half
+    pub codes: *mut ::core::ffi::c_void,
+    /**< FP8 f32: rows [R, ⌈W / 128⌉], columns [⌈R / 128⌉, W], squares [⌈R / 128⌉, ⌈W / 128⌉]
+< NVFP4 e4m3: as above, with 16*/
+    pub scales: *mut ::core::ffi::c_void,
+    ///< [1], NVFP4 alone
+    pub tensor_scale: *const f32,
+    ///< its seed and step, where rounding is stochastic
+    pub state: *const StepState,
+    ///< of this tensor's ⌈W / 4⌉·R draws within the step
+    pub first_draw: u64,
+    ///< R
+    pub rows: u32,
+    ///< W
+    pub width: u32,
+    ///< FP8 alone: 0 e4m3, 1 e5m2
+    pub format: u32,
+    ///< 0: to nearest, ties to even
+    pub stochastic: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Quantize"][::core::mem::size_of::<Quantize>() - 64usize];
+    ["Alignment of Quantize"][::core::mem::align_of::<Quantize>() - 8usize];
+    ["Offset of field: Quantize::x"][::core::mem::offset_of!(Quantize, x) - 0usize];
+    [
+        "Offset of field: Quantize::codes",
+    ][::core::mem::offset_of!(Quantize, codes) - 8usize];
+    [
+        "Offset of field: Quantize::scales",
+    ][::core::mem::offset_of!(Quantize, scales) - 16usize];
+    [
+        "Offset of field: Quantize::tensor_scale",
+    ][::core::mem::offset_of!(Quantize, tensor_scale) - 24usize];
+    [
+        "Offset of field: Quantize::state",
+    ][::core::mem::offset_of!(Quantize, state) - 32usize];
+    [
+        "Offset of field: Quantize::first_draw",
+    ][::core::mem::offset_of!(Quantize, first_draw) - 40usize];
+    [
+        "Offset of field: Quantize::rows",
+    ][::core::mem::offset_of!(Quantize, rows) - 48usize];
+    [
+        "Offset of field: Quantize::width",
+    ][::core::mem::offset_of!(Quantize, width) - 52usize];
+    [
+        "Offset of field: Quantize::format",
+    ][::core::mem::offset_of!(Quantize, format) - 56usize];
+    [
+        "Offset of field: Quantize::stochastic",
+    ][::core::mem::offset_of!(Quantize, stochastic) - 60usize];
+};
+impl Default for Quantize {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Each sixteen rows transformed by a random Hadamard matrix
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantizeHadamard {
+    ///< [R, W]
+    pub x: *const ::core::ffi::c_void,
+    ///< [R rounded up to 16, W]
+    pub y: *mut ::core::ffi::c_void,
+    ///< R
+    pub rows: u32,
+    pub width: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of QuantizeHadamard"][::core::mem::size_of::<QuantizeHadamard>() - 24usize];
+    [
+        "Alignment of QuantizeHadamard",
+    ][::core::mem::align_of::<QuantizeHadamard>() - 8usize];
+    [
+        "Offset of field: QuantizeHadamard::x",
+    ][::core::mem::offset_of!(QuantizeHadamard, x) - 0usize];
+    [
+        "Offset of field: QuantizeHadamard::y",
+    ][::core::mem::offset_of!(QuantizeHadamard, y) - 8usize];
+    [
+        "Offset of field: QuantizeHadamard::rows",
+    ][::core::mem::offset_of!(QuantizeHadamard, rows) - 16usize];
+    [
+        "Offset of field: QuantizeHadamard::width",
+    ][::core::mem::offset_of!(QuantizeHadamard, width) - 20usize];
+};
+impl Default for QuantizeHadamard {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// A matrix as quantize leaves it.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantizedOperand {
+    pub codes: *const ::core::ffi::c_void,
+    pub scales: *const ::core::ffi::c_void,
+    ///< [1], NVFP4 alone
+    pub tensor_scale: *const f32,
+    ///< FP8 alone
+    pub format: u32,
+    ///< rows that share a scale: 1, 16, 128
+    pub block_rows: u32,
+    pub block_columns: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of QuantizedOperand"][::core::mem::size_of::<QuantizedOperand>() - 40usize];
+    [
+        "Alignment of QuantizedOperand",
+    ][::core::mem::align_of::<QuantizedOperand>() - 8usize];
+    [
+        "Offset of field: QuantizedOperand::codes",
+    ][::core::mem::offset_of!(QuantizedOperand, codes) - 0usize];
+    [
+        "Offset of field: QuantizedOperand::scales",
+    ][::core::mem::offset_of!(QuantizedOperand, scales) - 8usize];
+    [
+        "Offset of field: QuantizedOperand::tensor_scale",
+    ][::core::mem::offset_of!(QuantizedOperand, tensor_scale) - 16usize];
+    [
+        "Offset of field: QuantizedOperand::format",
+    ][::core::mem::offset_of!(QuantizedOperand, format) - 24usize];
+    [
+        "Offset of field: QuantizedOperand::block_rows",
+    ][::core::mem::offset_of!(QuantizedOperand, block_rows) - 28usize];
+    [
+        "Offset of field: QuantizedOperand::block_columns",
+    ][::core::mem::offset_of!(QuantizedOperand, block_columns) - 32usize];
+    [
+        "Offset of field: QuantizedOperand::unused",
+    ][::core::mem::offset_of!(QuantizedOperand, unused) - 36usize];
+};
+impl Default for QuantizedOperand {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/** C [M, N] = A·B as in Linear, with dense operands. Along the depth of the product, blocks are 128 (FP8) or 16
+ (NVFP4).*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantizedLinear {
+    ///< nt, nn: [M, K]; tn: [K, M]
+    pub a: QuantizedOperand,
+    ///< nt: [N, K]; nn, tn: [K, N]
+    pub b: QuantizedOperand,
+    ///< [M, N]
+    pub c: *mut ::core::ffi::c_void,
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub ldc: u32,
+    ///< 1: C +=
+    pub accumulate: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of QuantizedLinear"][::core::mem::size_of::<QuantizedLinear>() - 112usize];
+    [
+        "Alignment of QuantizedLinear",
+    ][::core::mem::align_of::<QuantizedLinear>() - 8usize];
+    [
+        "Offset of field: QuantizedLinear::a",
+    ][::core::mem::offset_of!(QuantizedLinear, a) - 0usize];
+    [
+        "Offset of field: QuantizedLinear::b",
+    ][::core::mem::offset_of!(QuantizedLinear, b) - 40usize];
+    [
+        "Offset of field: QuantizedLinear::c",
+    ][::core::mem::offset_of!(QuantizedLinear, c) - 80usize];
+    [
+        "Offset of field: QuantizedLinear::m",
+    ][::core::mem::offset_of!(QuantizedLinear, m) - 88usize];
+    [
+        "Offset of field: QuantizedLinear::n",
+    ][::core::mem::offset_of!(QuantizedLinear, n) - 92usize];
+    [
+        "Offset of field: QuantizedLinear::k",
+    ][::core::mem::offset_of!(QuantizedLinear, k) - 96usize];
+    [
+        "Offset of field: QuantizedLinear::ldc",
+    ][::core::mem::offset_of!(QuantizedLinear, ldc) - 100usize];
+    [
+        "Offset of field: QuantizedLinear::accumulate",
+    ][::core::mem::offset_of!(QuantizedLinear, accumulate) - 104usize];
+    [
+        "Offset of field: QuantizedLinear::unused",
+    ][::core::mem::offset_of!(QuantizedLinear, unused) - 108usize];
+};
+impl Default for QuantizedLinear {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}

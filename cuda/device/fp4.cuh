@@ -9,18 +9,10 @@ struct E2M1 {
     static constexpr uint32_t LARGEST = 7; // 6
 };
 
-/// The nearest value, ties to even; saturates at 6. There is no NaN in the format: it becomes 6.
-ANYWHERE inline uint8_t encode_e2m1(float x) {
-    const uint32_t magnitude =
-        x != x ? E2M1::LARGEST : round_small<E2M1::MANTISSA, E2M1::BIAS, E2M1::LARGEST>(x, Nearest{});
-    return uint8_t(bits_of(x) >> 31 << 3 | magnitude);
-}
-
-/// As above, but up or down at random, so that the mean is x: `random` are 32 uniform bits.
-ANYWHERE inline uint8_t encode_e2m1_stochastic(float x, uint32_t random) {
-    const uint32_t magnitude =
-        x != x ? E2M1::LARGEST : round_small<E2M1::MANTISSA, E2M1::BIAS, E2M1::LARGEST>(x, Stochastic{random});
-    return uint8_t(bits_of(x) >> 31 << 3 | magnitude);
+/// The code of x; saturates at 6. There is no NaN in the format: it becomes 6.
+template <typename Rounding> ANYWHERE uint8_t encode_e2m1(float x, Rounding rounding) {
+    if (x != x) return uint8_t(E2M1::LARGEST);
+    return uint8_t(bits_of(x) >> 31 << 3 | round_small<E2M1::MANTISSA, E2M1::BIAS, E2M1::LARGEST>(x, rounding));
 }
 
 /// Exact.

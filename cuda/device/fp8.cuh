@@ -14,18 +14,12 @@ struct E5M2 {
     static constexpr uint32_t LARGEST = 0x7B, NOT_A_NUMBER = 0x7E, INFINITE = 0x7C;
 };
 
-/// The nearest value, ties to even; what is larger than the largest, infinity included, saturates at it. NaN stays NaN.
-template <typename Format> ANYWHERE uint8_t encode(float x) {
+/// The code of x: what is larger than the largest, infinity included, saturates at it. NaN stays
+/// NaN, without its sign, which processors do not agree on.
+template <typename Format, typename Rounding> ANYWHERE uint8_t encode(float x, Rounding rounding) {
     const uint32_t sign = bits_of(x) >> 31;
-    if (x != x) return uint8_t(sign << 7 | Format::NOT_A_NUMBER);
-    return uint8_t(sign << 7 | round_small<Format::MANTISSA, Format::BIAS, Format::LARGEST>(x, Nearest{}));
-}
-
-/// As above, but up or down at random, so that the mean is x: `random` are 32 uniform bits.
-template <typename Format> ANYWHERE uint8_t encode_stochastic(float x, uint32_t random) {
-    const uint32_t sign = bits_of(x) >> 31;
-    if (x != x) return uint8_t(sign << 7 | Format::NOT_A_NUMBER);
-    return uint8_t(sign << 7 | round_small<Format::MANTISSA, Format::BIAS, Format::LARGEST>(x, Stochastic{random}));
+    if (x != x) return uint8_t(Format::NOT_A_NUMBER);
+    return uint8_t(sign << 7 | round_small<Format::MANTISSA, Format::BIAS, Format::LARGEST>(x, rounding));
 }
 
 /// Exact.

@@ -32,6 +32,15 @@ struct Stochastic {
     ANYWHERE bool up(uint32_t dropped, bool) const { return random < dropped; }
 };
 
+/// Either of them, chosen when the kernel runs: up where the dropped bits are above a threshold.
+struct Chosen {
+    bool stochastic;
+    uint32_t random;
+    ANYWHERE bool up(uint32_t dropped, bool odd) const {
+        return (stochastic ? random : 0x80000000u - uint32_t(odd)) < dropped;
+    }
+};
+
 /// The code of |x|, saturating at LARGEST. Not for NaN.
 template <int MANTISSA, int BIAS, uint32_t LARGEST, typename Rounding>
 ANYWHERE uint32_t round_small(float x, Rounding rounding) {

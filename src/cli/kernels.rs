@@ -6,6 +6,8 @@ use crate::device::cuda::check::{self, Outcome};
 use crate::device::cuda::{Cuda, Registry};
 use crate::{Error, Result};
 
+mod bench;
+
 /// The GPU kernels inside this program.
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -25,12 +27,30 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Time kernels beside the bytes they must move and the operations they must do: of every op, or of one. On gpusim, count
+    /// what they ask of the hardware instead.
+    Bench {
+        /// An op, such as linear.
+        op: Option<String>,
+        /// The op's sizes, such as 8192,10304,2688 for the M, N, K of linear; otherwise those of the 30B parent.
+        #[arg(long, value_delimiter = ',', requires = "op")]
+        shape: Vec<usize>,
+        /// Time a library's kernels beside linear's.
+        #[arg(long, value_parser = ["cublaslt"])]
+        against: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 pub fn run(command: Command, device: &str) -> Result<()> {
     match command {
         Command::List { json } => list(device, json),
         Command::Check { op, json } => check(device, op.as_deref(), json),
+        Command::Bench { op, shape, against, json } => {
+            bench::run(&gpu(device)?, op.as_deref(), &shape, against.is_some(), json)
+        }
     }
 }
 
@@ -127,7 +147,8 @@ struct Checked {
     ops: Vec<Outcome>,
 }
 
-fn check(device: &str, op: Option<&str>, json: bool) -> Result<()> {
+/// The GPU that `--device` names; `auto` is the first.
+fn gpu(device: &str) -> Result<Cuda> {
     let ordinal = match device {
         "auto" => 0,
         _ => match device.parse()? {
@@ -135,10 +156,14 @@ fn check(device: &str, op: Option<&str>, json: bool) -> Result<()> {
             Device::Cpu => return Err(Error::Usage("--device cpu: kernels run on a GPU; use --device cuda".into())),
         },
     };
+    Ok(Cuda::open(ordinal)?)
+}
+
+fn check(device: &str, op: Option<&str>, json: bool) -> Result<()> {
+    let cuda = gpu(device)?;
     if let Some(op) = op.filter(|op| !check::ops().contains(op)) {
         return Err(Error::Usage(format!("kernels check {op}: expected one of {}", check::ops().join(", "))));
     }
-    let cuda = Cuda::open(ordinal)?;
     let mut ops = Vec::new();
     for name in check::ops().into_iter().filter(|name| op.is_none_or(|op| op == *name)) {
         let outcome = check::run(&cuda, name)?;

@@ -20,6 +20,8 @@ pub mod mask_keep;
 pub mod moe_combine;
 pub mod moe_permute;
 pub mod moe_route;
+pub mod quantize;
+pub mod quantized_linear;
 pub mod relu2;
 pub mod residual_add;
 pub mod rms_norm;
@@ -44,6 +46,8 @@ pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
         ("moe_combine", moe_combine::cases::cases()),
         ("moe_permute", moe_permute::cases::cases()),
         ("moe_route", moe_route::cases::cases()),
+        ("quantize", quantize::cases::cases()),
+        ("quantized_linear", quantized_linear::cases::cases()),
         ("relu2", relu2::cases::cases()),
         ("residual_add", residual_add::cases::cases()),
         ("rms_norm", rms_norm::cases::cases()),

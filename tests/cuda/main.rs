@@ -6,12 +6,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use autocompress::device::cuda::bench::{self, Counted};
 use autocompress::device::cuda::check::{self, Outcome};
-use autocompress::device::cuda::embedded::abi;
+use autocompress::device::cuda::embedded::{MANIFEST, abi};
 use autocompress::device::cuda::{Cuda, CudaError, Registry};
 
 /// Of all kernels' PTX instructions, the share that the checks must execute at the least.
-const LEAST_EXECUTED: f64 = 0.89;
+const LEAST_EXECUTED: f64 = 0.91;
+/// Of ops that memory bounds: sectors over the fewest that the requests' bytes fit into.
+const MOST_SECTORS: f64 = 1.1;
+/// Of products on tensor cores: multiply-adds there over those of the formula.
+const LEAST_ON_TENSOR_CORES: f64 = 0.95;
 
 /// gpusim's findings and counts are the process's, so what looks at them is one test.
 #[test]
@@ -33,12 +38,14 @@ fn every_kernel_equals_its_reference_on_gpusim() {
     coverage(&outcomes, &sim.coverage_json());
     limits(&cuda);
     memory(&cuda);
+    counters(&cuda);
+    assert_eq!(sim.findings_text(), "");
     drop(cuda);
     sim.check_leaks();
     assert_eq!(sim.findings_text(), "");
 }
 
-/// Every symbol was launched; how much of the kernels' PTX ran is told, and must not fall much below what it was.
+/// Every symbol was launched (with COVERAGE set, instructions that never ran are printed); how much of the kernels' PTX ran is told, and must not fall much below what it was.
 fn coverage(outcomes: &[Outcome], json: &str) {
     let launched: BTreeSet<&str> = outcomes.iter().flat_map(|o| o.symbols.iter().map(String::as_str)).collect();
     let all: BTreeSet<&str> = Registry::embedded().unwrap().kernels().iter().map(|k| k.symbol.as_str()).collect();
@@ -50,6 +57,9 @@ fn coverage(outcomes: &[Outcome], json: &str) {
         let (of, did) = (kernel["instructions"].as_u64().unwrap(), kernel["executed"].as_u64().unwrap());
         (total, ran) = (total + of, ran + did);
         shares.push((did as f64 / of as f64, kernel["kernel"].as_str().unwrap().into()));
+        if std::env::var_os("COVERAGE").is_some() {
+            println!("{kernel}");
+        }
     }
     shares.sort_by(|a, b| a.0.total_cmp(&b.0));
     let share = ran as f64 / total as f64;
@@ -58,6 +68,45 @@ fn coverage(outcomes: &[Outcome], json: &str) {
         println!("  {:5.1} % {kernel}", 100.0 * share);
     }
     assert!(shares.len() == all.len() && share > LEAST_EXECUTED, "{share}");
+}
+
+/// What kernels ask of the hardware, as `kernels bench` counts it.
+fn counters(cuda: &Cuda) {
+    let mut faults = Vec::new();
+    for spec in bench::specs() {
+        for measured in spec.measure(cuda, spec.default_shape(cuda)).unwrap() {
+            let Counted { sectors, sectors_minimum, bank_conflicts, tensor_share, traffic, .. } =
+                measured.counted.unwrap();
+            let ratio = sectors as f64 / sectors_minimum as f64;
+            println!("{:<34} {:<22} sectors {ratio:.3}, traffic {traffic:.3}", measured.symbol, measured.shape);
+            if !spec.op.ends_with("linear") && ratio > MOST_SECTORS {
+                faults.push(format!("{}: {sectors} sectors, the least are {sectors_minimum}", measured.symbol));
+            }
+            if tensor_share.is_some_and(|share| share < LEAST_ON_TENSOR_CORES) {
+                faults.push(format!("{}: {tensor_share:?} of the products on tensor cores", measured.symbol));
+            }
+            let conflict_free = measured.symbol.contains("pipelined") || spec.op == "quantized_linear";
+            if conflict_free && bank_conflicts > 0 {
+                faults.push(format!("{}: {bank_conflicts} bank conflicts", measured.symbol));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Registers hold everything, on all architectures that the manifest tells of.
+#[test]
+fn nothing_spills() {
+    let manifest: serde_json::Value = serde_json::from_str(MANIFEST).unwrap();
+    let kernels = manifest["kernels"].as_array().unwrap();
+    assert_eq!(kernels.len(), Registry::embedded().unwrap().kernels().len());
+    for kernel in kernels {
+        for architecture in ["sm_80", "sm_90"] {
+            let (spills, registers) = (&kernel["spills"][architecture], &kernel["registers"][architecture]);
+            assert_eq!(spills.as_u64(), Some(0), "{} on {architecture}", kernel["symbol"]);
+            assert!(registers.as_u64().is_some_and(|r| (1..=255).contains(&r)), "{}", kernel["symbol"]);
+        }
+    }
 }
 
 /// What a kernel cannot do is refused before it is launched.
@@ -159,8 +208,23 @@ fn commands_run_on_the_driver_that_the_loader_finds() {
     assert!(listed.starts_with("On gpusim, compute capability 8.0"), "{listed:.300}");
     assert!(listed.lines().any(|l| l.contains("pipelined_nt*") && l.starts_with("linear")), "{listed}");
 
+    let output = run(&["kernels", "bench", "linear", "--shape", "128,128,64", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let measured: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |symbol: &str| {
+        let mut kernels = measured["kernels"].as_array().unwrap().iter();
+        kernels.find(|k| k["symbol"] == symbol).unwrap()["counted"]["tensor_multiply_adds"].as_u64()
+    };
+    assert_eq!((&measured["counts"], of("linear_pipelined_nt_bf16")), (&true.into(), Some(128 * 128 * 64)));
+    assert!(measured["ceilings"].is_null() && of("linear_tiled_nt_bf16") == Some(0));
+    let table = text(&run(&["kernels", "bench", "relu2"]).stdout);
+    assert!(table.starts_with("gpusim: counts of one launch, no times.") && table.contains("| `relu2_"), "{table}");
+
     for (args, message) in [
-        (&["kernels", "check", "nothing"][..], "expected one of adamw, "),
+        (&["kernels", "bench", "nothing"][..], "expected one of adamw, "),
+        (&["kernels", "bench", "linear", "--shape", "8,8"], "expected M, N, K of linear, all above 0"),
+        (&["kernels", "bench", "--against", "cublaslt"], "gpusim counts and has no times to compare"),
+        (&["kernels", "check", "nothing"], "expected one of adamw, "),
         (&["--device", "cpu", "kernels", "check"], "kernels run on a GPU"),
         (&["--device", "cuda:7", "kernels", "check"], "found 1 CUDA devices"),
         (&["--device", "tpu", "kernels", "list"], "expected cpu, cuda, cuda:N or auto"),

@@ -25,6 +25,36 @@ class WarpTile {
         }
     }
 
+    /// Adds the sums of `part`, each times the scales of its row and column at `depth`; `part` starts again from 0.
+    template <typename RowScales, typename ColumnScales>
+    __device__ void
+    take(WarpTile &part, TileIndex tile, uint32_t depth, const RowScales &of_row, const ColumnScales &of_column) {
+        const uint32_t g = lane() / 4, t = lane() % 4;
+        float columns[COLUMNS][2];
+#pragma unroll
+        for (uint32_t j = 0; j < COLUMNS; j++) {
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++)
+                columns[j][i] = of_column.at(tile.n * GEMM_EDGE + column() + j * 8 + t * 2 + i, depth);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < ROWS; i++) {
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                const float row_scale = of_row.at(tile.m * GEMM_EDGE + row() + i * 16 + half * 8 + g, depth);
+#pragma unroll
+                for (uint32_t j = 0; j < COLUMNS; j++) {
+#pragma unroll
+                    for (uint32_t k = 0; k < 2; k++) {
+                        float &sum = part.sum_[i][j][half * 2 + k];
+                        sum_[i][j][half * 2 + k] += sum * (row_scale * columns[j][k]);
+                        sum = 0.0f;
+                    }
+                }
+            }
+        }
+    }
+
     /// Hands the sums to the epilogue, four neighbours of a row per lane: eight lanes then cover 32 columns, whole
     /// sectors of C. `memory` is shared, SCRATCH floats for the block; nobody else may use it meanwhile.
     template <typename Epilogue> __device__ void finish(float *memory, TileIndex tile, const Epilogue &epilogue) {

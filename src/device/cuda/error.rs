@@ -45,6 +45,10 @@ pub enum CudaError {
     #[error("{case}: {source}")]
     InCase { case: String, source: Box<CudaError> },
 
+    /// What a check of one kernel found.
+    #[error("{0}")]
+    Wrong(String),
+
     /// The tables inside this program contradict each other.
     #[error("the table of kernels: {0}")]
     Table(String),

@@ -5,6 +5,7 @@
 //! before anything runs. [`check`] runs every kernel against the ops' f64 references.
 
 mod arguments;
+pub mod bench;
 pub mod check;
 pub mod embedded;
 mod error;

@@ -117,6 +117,10 @@ impl Device {
         *lock(&self.execution) = execution;
     }
 
+    pub fn execution(&self) -> Execution {
+        *lock(&self.execution)
+    }
+
     /// Most bytes of shared memory a block can have.
     pub fn max_shared(&self) -> usize {
         let kibibytes = match self.capability {

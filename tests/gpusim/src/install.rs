@@ -145,4 +145,12 @@ impl Installed {
         // SAFETY: the function has this type.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(usize)>(self.symbol(c"gpusim_set_workers"))(workers) }
     }
+
+    /// Sets how many warp instructions a block may run before its launch fails.
+    pub fn set_watchdog(&self, instructions: u64) {
+        // SAFETY: the function has this type.
+        unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(u64)>(self.symbol(c"gpusim_set_watchdog"))(instructions)
+        }
+    }
 }

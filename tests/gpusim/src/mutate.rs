@@ -111,7 +111,7 @@ fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
             _ => {}
         }
     }
-    if base == "bar" {
+    if base == "bar" || (base == "st" && !instruction.opcode.contains(&"param".into())) {
         changes.push(Change::Remove);
     }
     changes
@@ -170,7 +170,7 @@ fn apply(instruction: &mut Instruction, change: Change) -> String {
         Change::Remove => {
             instruction.opcode = vec!["nanosleep".into(), "u32".into()];
             instruction.operands = vec![Operand::Integer(0)];
-            "the barrier was removed".into()
+            "it was removed".into()
         }
     }
 }

@@ -23,7 +23,7 @@ const LEARNING_RATE: f32 = 1e-3;
 const RATE: f32 = 0.5;
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for size in SIZES {
             bench.case(format!("{} elements in {}, update {}", size.0, dtype.name(), size.1));
             one(bench, dtype, size)?;

@@ -50,12 +50,15 @@ const TENSOR_CORE: [(usize, usize, Lengths, Keys); 7] = [
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         // Gradients are differences against ⟨dout, out⟩ of the stored output, rounded as that is.
         let tolerance = match dtype {
             Float::F32 => dtype.tolerance(),
             Float::Bf16 => Tolerance { grad: 1.0 / 32.0, ..dtype.tolerance() },
         };
+        if !bench.wants(|s| !s.contains("tensor_core")) {
+            continue;
+        }
         for size in &TILED {
             one(bench, "tiled", 32, dtype, tolerance, size)?;
         }
@@ -63,6 +66,9 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     // Probabilities and their gradients pass through bf16 on their way to the tensor cores.
     let tolerance = Tolerance { value: 1.0 / 64.0, grad: 1.0 / 32.0 };
     for head_dim in [64, 128] {
+        if !bench.wants(|s| s.contains("tensor_core") || s.contains("delta")) {
+            continue;
+        }
         for (heads, kv_heads, lengths, keys) in TENSOR_CORE {
             let size = size((heads, kv_heads, head_dim), lengths, keys);
             one(bench, "tensor_core", 64, Float::Bf16, tolerance, &size)?;

@@ -76,15 +76,29 @@ pub struct Bench<'d> {
     pub outcome: Outcome,
     /// Names faults.
     case: String,
+    /// The kernel that alone is of interest; then the first fault ends the check.
+    only: Option<String>,
     /// Whether fresh buffers are filled with NaN, so that an element that was not written shows. gpusim's are, and it
     /// sees reads of them.
     poison: bool,
 }
 
 impl<'d> Bench<'d> {
-    pub fn new(cuda: &'d Cuda, op: &'static str) -> Bench<'d> {
+    pub fn new(cuda: &'d Cuda, op: &'static str, only: Option<&str>) -> Bench<'d> {
         let outcome = Outcome { op, symbols: Default::default(), comparisons: 0, faults: Vec::new() };
-        Bench { cuda, outcome, case: String::new(), poison: cuda.name != "gpusim" }
+        let only = only.map(str::to_owned);
+        Bench { cuda, outcome, case: String::new(), only, poison: cuda.name != "gpusim" }
+    }
+
+    /// Whether cases that are there for such kernels alone are to run.
+    pub fn wants(&self, such: impl Fn(&str) -> bool) -> bool {
+        self.only.as_deref().is_none_or(such)
+    }
+
+    /// The dtypes whose cases are to run: cases in f32 launch no kernel of bf16.
+    pub fn dtypes(&self) -> Vec<Float> {
+        let skips_f32 = self.only.as_deref().is_some_and(|only| only.ends_with("_bf16"));
+        if skips_f32 { vec![Float::Bf16] } else { Float::BOTH.to_vec() }
     }
 
     /// What follows belongs to this case.
@@ -128,6 +142,9 @@ impl<'d> Bench<'d> {
 
     /// Launches a kernel of this check.
     pub fn launch<A: Arguments>(&mut self, symbol: &str, args: &A) -> Result<(), CudaError> {
+        if let Some(fault) = self.outcome.faults.first().filter(|_| self.only.is_some()) {
+            return Err(CudaError::Wrong(fault.clone()));
+        }
         if !self.outcome.symbols.contains(symbol) {
             self.outcome.symbols.insert(symbol.into());
         }

@@ -39,7 +39,7 @@ const SIZES: [Size; 9] = [
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for size in &SIZES {
             let Size { channels, kernel, offsets, .. } = size;
             bench.case(format!("{channels} channels, {kernel} taps, segments {offsets:?} in {}", dtype.name()));

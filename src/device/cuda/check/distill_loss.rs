@@ -14,23 +14,26 @@ struct Size {
     temperature: f32,
     /// Every so many rows are valid; 0: none, 1: all.
     every: usize,
+    /// Logits of thousands: all probability is one token's, and exponentials of plain logits would overflow.
+    extreme: bool,
 }
 
 const fn size([rows, vocab, chunk, every]: [usize; 4], temperature: f32) -> Size {
-    Size { rows, vocab, chunk, temperature, every }
+    Size { rows, vocab, chunk, temperature, every, extreme: false }
 }
 
-const SIZES: [Size; 6] = [
+const SIZES: [Size; 7] = [
     size([1, 1, 1, 1], 1.0),
     size([5, 11, 4, 0], 1.0),
     size([13, 37, 37, 1], 1.0),
     size([31, 101, 17, 3], 0.5),
     size([6, 4096, 1024, 2], 1.3),
     size([4, 2100, 2100, 1], 1.0),
+    Size { extreme: true, ..size([9, 300, 128, 2], 1.0) },
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for size in &SIZES {
             let Size { rows, vocab, chunk, temperature, .. } = size;
             let dtype_name = dtype.name();
@@ -42,7 +45,7 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
 }
 
 fn one(bench: &mut Bench, dtype: Float, size: &Size) -> Result<(), CudaError> {
-    let &Size { rows, vocab, chunk, temperature, every } = size;
+    let &Size { rows, vocab, chunk, temperature, every, extreme } = size;
     let scale = 1.0 / temperature;
     let valid: Vec<u32> = (0..rows).map(|row| u32::from(every > 0 && row % every.max(1) == 0)).collect();
     let count = valid.iter().sum::<u32>().max(1);
@@ -92,8 +95,25 @@ fn one(bench: &mut Bench, dtype: Float, size: &Size) -> Result<(), CudaError> {
             grad[row * vocab + first..][..width].copy_from_slice(part);
         }
     }
-    bench.gradient(&problem, 0, &grad, dtype.tolerance().grad);
+    if extreme {
+        // Differences cannot follow steps from 0 to 1.
+        let factor = f64::from(problem.seeds[0][0] / count as f32);
+        bench.compare("gradient", &grad, &slopes(&problem.exact, vocab, &valid, factor), dtype.tolerance().grad);
+    } else {
+        bench.gradient(&problem, 0, &grad, dtype.tolerance().grad);
+    }
     Ok(())
+}
+
+/// factor·(p_student − p_teacher) at temperature 1.
+fn slopes(logits: &[Vec<f64>], vocab: usize, valid: &[u32], factor: f64) -> Vec<f64> {
+    let probability = |logits: &[f64], at: usize| {
+        let row = &logits[at / vocab * vocab..][..vocab];
+        (logits[at] - log_sum_exp(row)).exp()
+    };
+    let slope =
+        |at| f64::from(valid[at / vocab]) * factor * (probability(&logits[0], at) - probability(&logits[1], at));
+    (0..logits[0].len()).map(slope).collect()
 }
 
 fn mean(
@@ -117,11 +137,12 @@ fn mean(
 
 /// Student, teacher: logits [R, V].
 fn problem(size: &Size, valid: Vec<u32>, scale: f64) -> Problem {
-    let &Size { rows, vocab, .. } = size;
+    let &Size { rows, vocab, extreme, .. } = size;
     let mut generator = Generator::new((rows + vocab) as u64);
+    let std = if extreme { 3000.0 } else { 2.0 };
     let inputs = vec![
-        (generator.normal("student", &[rows, vocab], 2.0), Float::F32),
-        (generator.normal("teacher", &[rows, vocab], 2.0), Float::F32),
+        (generator.normal("student", &[rows, vocab], std), Float::F32),
+        (generator.normal("teacher", &[rows, vocab], std), Float::F32),
     ];
     Problem::new(Float::F32, inputs, move |v| {
         let log_probs = |logits: &[f64], row: usize| -> Vec<f64> {

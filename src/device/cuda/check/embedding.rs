@@ -15,7 +15,7 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         bench.case(format!("{rows} ids of {vocab}"));
         let ids: Vec<u32> = (0..rows).map(|row| (row * row * 31 % vocab) as u32).collect();
         let sorted = sort(bench, &ids, vocab)?;
-        for dtype in Float::BOTH {
+        for dtype in bench.dtypes() {
             for (at, mask) in masks(rows, d).into_iter().enumerate() {
                 bench.case(format!("{rows} ids of {vocab}, d {d} in {}, mask {at}", dtype.name()));
                 one(bench, dtype, (&ids, vocab, d), &sorted, mask)?;

@@ -34,7 +34,7 @@ const SIZES: [Size; 7] = [
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for size in &SIZES {
             let (rows, groups, columns) = (size.rows, size.groups, size.columns);
             bench.case(format!(

@@ -21,6 +21,9 @@ const SIZES: [Size; 7] = [
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     for (kind, dtype, edge) in [("tiled", Float::F32, 64), ("pipelined", Float::Bf16, 128)] {
+        if !bench.dtypes().contains(&dtype) {
+            continue;
+        }
         for size in SIZES {
             bench.case(format!("{kind}, experts of {:?} rows, {} behind, {} → {}", size.0, size.1, size.3, size.2));
             one(bench, kind, dtype, edge, size)?;

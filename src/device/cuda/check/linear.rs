@@ -23,7 +23,7 @@ const LAYOUTS: [&str; 3] = ["nt", "nn", "tn"];
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     let product =
         |variant, dtype, size, accumulate, pad, offset| Product { variant, dtype, size, accumulate, pad, offset };
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for variant in ["naive_nt", "naive_nn", "naive_tn", "tiled_nt", "tiled_nn", "tiled_tn"] {
             for p in [
                 product(variant, dtype, (7, 13, 11), false, 0, 0),
@@ -89,6 +89,10 @@ fn matrices(p: &Product) -> Matrices {
 }
 
 fn one(bench: &mut Bench, p: Product) -> Result<(), CudaError> {
+    let symbol = format!("linear_{}_{}", p.variant, p.dtype.name());
+    if !bench.wants(|s| s == symbol) {
+        return Ok(());
+    }
     let (m, n, k) = p.size;
     let layout = LAYOUTS.into_iter().find(|l| p.variant.split('_').any(|part| part == *l)).unwrap_or("nt");
     bench.case(format!("{} {m}×{n}×{k} in {}, pad {}, offset {}", p.variant, p.dtype.name(), p.pad, p.offset));
@@ -115,7 +119,6 @@ fn one(bench: &mut Bench, p: Product) -> Result<(), CudaError> {
         accumulate: u32::from(p.accumulate),
         unused: 0,
     };
-    let symbol = format!("linear_{}_{}", p.variant, p.dtype.name());
     let want = match p.variant {
         "pipelined_nt_relu2" => relu2(bench, &symbol, &p, product, &host.exact)?,
         "pipelined_nt_residual" => residual(bench, &symbol, &p, product, &host.exact)?,

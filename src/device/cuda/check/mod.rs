@@ -21,6 +21,8 @@ mod moe_combine;
 mod moe_permute;
 mod moe_route;
 mod problem;
+mod quantize;
+mod quantized_linear;
 mod relu2;
 mod residual_add;
 mod rms_norm;
@@ -65,6 +67,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("moe_combine", moe_combine::check),
     ("moe_permute", moe_permute::check),
     ("moe_route", moe_route::check),
+    ("quantize", quantize::check),
+    ("quantized_linear", quantized_linear::check),
     ("relu2", relu2::check),
     ("residual_add", residual_add::check),
     ("rms_norm", rms_norm::check),
@@ -81,10 +85,22 @@ pub fn ops() -> Vec<&'static str> {
 /// # Errors
 /// [`CudaError`] where the driver or the device fails; wrong numbers are faults in the outcome.
 pub fn run(cuda: &Cuda, op: &str) -> Result<Outcome, CudaError> {
+    run_with(cuda, op, None)
+}
+
+/// As [`run`], but only as much of the check as concerns one kernel, and no further than the first fault.
+///
+/// # Errors
+/// As [`run`]; [`CudaError::Wrong`] where the fault came before the last launch.
+pub fn run_kernel(cuda: &Cuda, op: &str, symbol: &str) -> Result<Outcome, CudaError> {
+    run_with(cuda, op, Some(symbol))
+}
+
+fn run_with(cuda: &Cuda, op: &str, only: Option<&str>) -> Result<Outcome, CudaError> {
     let (op, check) = CHECKS.iter().find(|(name, _)| *name == op).copied().unwrap_or(("", |_| Ok(())));
     // Buffers that end where they end: gpusim and NVIDIA's sanitizer see accesses behind them.
     cuda.keep_at_most(0);
-    let mut bench = Bench::new(cuda, op);
+    let mut bench = Bench::new(cuda, op, only);
     let done = check(&mut bench).and_then(|()| cuda.synchronize());
     cuda.keep_at_most(usize::MAX);
     done.map(|()| bench.outcome)

@@ -33,7 +33,7 @@ const SIZES: [Size; 7] = [
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for size in &SIZES {
             let Size { tokens, width, top_k, experts, .. } = size;
             bench.case(format!("{tokens} tokens of {width} in {}, top {top_k} of {experts}", dtype.name()));

@@ -84,7 +84,7 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         let chosen = scattered(rows, top_k, experts, drop_every);
         let draw: Vec<u32> = (0..rows.div_ceil(2) as u32).map(|at| at * 5 % 3).collect();
         let sorted = dispatch(bench, &chosen, top_k, experts, (drop_every == 0).then_some(&draw))?;
-        for dtype in Float::BOTH {
+        for dtype in bench.dtypes() {
             bench.case(format!("{rows} rows of {width} in {}, top {top_k} of {experts}", dtype.name()));
             rows_of(bench, dtype, (&chosen, rows, width, top_k, experts), &sorted)?;
         }

@@ -41,6 +41,51 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         bench.case(format!("{} rows, top {} of {}", size.rows, size.options.top_k, size.experts));
         one(bench, size)?;
     }
+    extreme(bench)
+}
+
+/// Logits that are no numbers, or infinite, or so large that all scores are equal: the experts stay distinct, NaN comes last,
+/// and the lower expert wins a tie.
+fn extreme(bench: &mut Bench) -> Result<(), CudaError> {
+    let (rows, experts, top_k) = (5, 16, 3);
+    let logit = |(row, e): (usize, usize)| match (row, e) {
+        (0, 0 | 5 | 11) | (1, 1..16) => f32::NAN,
+        (2, 3) => f32::INFINITY,
+        (2, 7) | (3, 0) => f32::NEG_INFINITY,
+        (2 | 3, _) => [1e30, -1e30][e % 2],
+        (4, _) => f32::NAN,
+        _ => (e * 7 % 5) as f32 - 2.0,
+    };
+    let logits: Vec<f32> = (0..rows * experts).map(|at| logit((at / experts, at % experts))).collect();
+    let wide: Vec<f64> = logits.iter().map(|v| f64::from(*v)).collect();
+    let options = RouteOptions { top_k, n_group: 1, topk_group: 1, norm_topk_prob: true, routed_scaling_factor: 2.5 };
+    let (want, experts_wanted) = reference::moe_route(&wide, &vec![0.0; experts], &options, |_, _| 1.0);
+    bench.case("NaN, infinite and huge logits");
+    let (device, bias) = (bench.put(Float::F32, &logits)?, bench.put(Float::F32, &vec![0.0; experts])?);
+    let (weights, chosen) = (bench.room(Float::F32, rows * top_k)?, bench.numbers::<u32>(rows * top_k)?);
+    let route = abi::MoeRoute {
+        logits: device.ptr(),
+        mask: bench.mask(None, &[])?.abi(),
+        rows: rows as u32,
+        experts: experts as u32,
+        top_k: top_k as u32,
+        groups: 1,
+        topk_group: 1,
+        normalise: 1,
+        scale: options.routed_scaling_factor,
+        unused: 0,
+    };
+    let args = abi::MoeRouteForward { route, bias: bias.ptr(), weights: weights.ptr(), chosen: chosen.ptr() };
+    bench.launch("moe_route_forward_f32", &args)?;
+    bench.equal("experts", &chosen.read()?, &experts_wanted.into_iter().map(|e| e as u32).collect::<Vec<_>>());
+    // A row that had to take a NaN shows it in all of its weights.
+    let got = weights.read()?;
+    for (row, (got, want)) in got.chunks(top_k).zip(want.chunks(top_k)).enumerate() {
+        match want.iter().any(|w| w.is_nan()) {
+            true => bench.equal(&format!("row {row} is NaN"), &[got.iter().all(|w| w.is_nan())], &[true]),
+            false => bench.compare(&format!("weights of row {row}"), got, want, Float::F32.tolerance().value),
+        }
+    }
     Ok(())
 }
 
@@ -84,7 +129,7 @@ fn one(bench: &mut Bench, size: &Size) -> Result<(), CudaError> {
     bench.equal("experts", &chosen.read()?, &want);
 
     let dweights = bench.put(Float::F32, &problem.seeds[0])?;
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         let dlogits = bench.room(dtype, rows * experts)?;
         let sums = bench.row_sums(&mask, rows)?;
         let args = abi::MoeRouteBackward {

@@ -9,7 +9,7 @@ use crate::ops::relu2::reference;
 const SIZES: [(usize, usize); 6] = [(0, 8), (1, 1), (33, 72), (70, 29), (5, 600), (1030, 8)];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for (rows, width) in SIZES {
             for (at, mask) in masks(rows, width).into_iter().enumerate() {
                 bench.case(format!("{rows} rows of {width} in {}, mask {at}", dtype.name()));

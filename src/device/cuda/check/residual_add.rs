@@ -9,7 +9,7 @@ use crate::ops::residual_add::reference;
 const SIZES: [(usize, usize); 5] = [(0, 8), (1, 1), (33, 72), (70, 29), (5, 600)];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for (rows, d) in SIZES {
             for (at, hidden) in masks(rows, d).into_iter().enumerate() {
                 for gated in [false, true] {

@@ -11,7 +11,7 @@ const EPS: f32 = 1e-3;
 const SIZES: [(usize, usize, usize); 6] = [(0, 8, 1), (1, 2, 1), (9, 16, 3), (33, 72, 11), (70, 29, 23), (5, 600, 2)];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for size in SIZES {
             for (at, mask) in masks(size.0, size.1).into_iter().enumerate() {
                 bench.case(format!("{} rows of {} in {}, mask {at}", size.0, size.1, dtype.name()));

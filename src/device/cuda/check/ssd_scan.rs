@@ -27,7 +27,7 @@ const fn size(dims: Dims, offsets: &'static [usize]) -> Size {
     Size { dims, offsets, limit: FREE, ends: &[], carried: true }
 }
 
-const SIZES: [Size; 9] = [
+const SIZES: [Size; 10] = [
     size((2, 3, 1, 4), &[0, 0]),
     size((1, 1, 1, 1), &[0, 1]),
     size((4, 3, 2, 5), &[0, 9]),
@@ -36,11 +36,13 @@ const SIZES: [Size; 9] = [
     size((1, 64, 1, 128), &[0, 33]),
     Size { limit: (0.3, 0.9), ..size((2, 4, 2, 3), &[0, 17]) },
     Size { ends: &[1, 2, 3], ..size((6, 3, 2, 4), &[0, 14, 28, 42]) },
+    // Heads of whole 16-byte vectors, and enough of them in a group.
+    Size { ends: &[2, 5, 9], ..size((9, 8, 1, 4), &[0, 14, 28, 42]) },
     Size { carried: false, ..size((2, 3, 1, 4), &[0, 67]) },
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for dtype in Float::BOTH {
+    for dtype in bench.dtypes() {
         for size in &SIZES {
             bench.case(format!("(H, P, G, N) = {:?}, segments {:?} in {}", size.dims, size.offsets, dtype.name()));
             one(bench, dtype, size)?;

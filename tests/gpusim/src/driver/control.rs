@@ -85,7 +85,14 @@ extern "C" fn gpusim_check_leaks() {
 /// Sets how many threads run blocks; 0 means one per core.
 #[unsafe(no_mangle)]
 extern "C" fn gpusim_set_workers(workers: usize) {
-    let default = Execution::default();
-    let workers = if workers == 0 { default.workers } else { workers };
-    driver().device.set_execution(Execution { workers, ..default });
+    let workers = if workers == 0 { Execution::default().workers } else { workers };
+    let device = &driver().device;
+    device.set_execution(Execution { workers, ..device.execution() });
+}
+
+/// Sets how many warp instructions a block may run.
+#[unsafe(no_mangle)]
+extern "C" fn gpusim_set_watchdog(instructions: u64) {
+    let device = &driver().device;
+    device.set_execution(Execution { watchdog: instructions, ..device.execution() });
 }

@@ -1,0 +1,85 @@
+//! How fast kernels are on a device, beside what they must at least move and compute: what `kernels bench` runs.
+//!
+//! One launch after another takes another set of buffers, so many that the L2 has forgotten a set when its turn comes again.
+//! Times are medians over samples; each sample is a round over all sets between two events. On gpusim there are no times:
+//! it counts what a kernel asks of the hardware instead ([`Counted`]).
+
+mod against;
+mod counted;
+mod kernels;
+mod power;
+mod timed;
+mod workload;
+
+use serde::Serialize;
+
+use super::{Cuda, CudaError};
+
+pub use against::cublaslt;
+pub use counted::Counted;
+pub use power::Power;
+pub use timed::{Ceilings, Timed};
+use workload::Workload;
+
+/// An op that has a bench.
+pub struct Spec {
+    pub op: &'static str,
+    /// The letters of its shape (cuda/README.md).
+    pub letters: &'static [&'static str],
+    /// A layer of the 30B parent over 8192 tokens.
+    paper: &'static [usize],
+    /// What an interpreter can run.
+    small: &'static [usize],
+    make: fn(&[usize]) -> Vec<Workload>,
+}
+
+/// The ops, in the order of their names.
+pub fn specs() -> &'static [Spec] {
+    kernels::SPECS
+}
+
+/// One kernel at one shape.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    pub symbol: String,
+    pub shape: String,
+    /// That must pass to or from memory at the least: every input once, every output once.
+    pub bytes: u64,
+    /// Multiplications and additions by the op's formula.
+    pub flops: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timed: Option<Timed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
+}
+
+impl Spec {
+    /// The shape that is measured where none is asked for.
+    pub fn default_shape(&self, cuda: &Cuda) -> &'static [usize] {
+        if is_simulated(cuda) { self.small } else { self.paper }
+    }
+
+    /// Measures every kernel of the op that takes the shape, one number per letter.
+    ///
+    /// # Errors
+    /// [`CudaError`] of the driver or the device.
+    pub fn measure(&self, cuda: &Cuda, shape: &[usize]) -> Result<Vec<Measured>, CudaError> {
+        let text: Vec<String> = self.letters.iter().zip(shape).map(|(l, n)| format!("{l} {n}")).collect();
+        let text = text.join(", ");
+        (self.make)(shape).into_iter().map(|workload| one(cuda, workload, &text)).collect()
+    }
+}
+
+/// Whether the device counts instead of computing at some speed.
+pub fn is_simulated(cuda: &Cuda) -> bool {
+    cuda.name == "gpusim"
+}
+
+fn one(cuda: &Cuda, workload: Workload, shape: &str) -> Result<Measured, CudaError> {
+    let (timed, counted) = match is_simulated(cuda) {
+        true => (None, Some(counted::count(cuda, &workload)?)),
+        false => (Some(timed::time(cuda, &workload)?), None),
+    };
+    let Workload { symbol, bytes, flops, .. } = workload;
+    Ok(Measured { symbol, shape: shape.into(), bytes, flops, timed, counted })
+}

@@ -1,0 +1,248 @@
+use super::super::embedded::abi;
+use super::super::{CudaError, DeviceBuffer};
+use super::bench::{Bench, Data, Float};
+use super::masks::address;
+use crate::Error;
+use crate::numerics::Fp8;
+use crate::ops::quantize::{Blocks, Dice, Format, Scales, cases, hadamard, quantize, reference};
+
+/// Rows and columns: those of the op's cases, and more than one tile of each with whole rows of 16 bytes.
+const SIZES: [(usize, usize); 7] = [(0, 4), (1, 1), (3, 5), (17, 33), (33, 130), (131, 36), (130, 264)];
+
+/// Seed, step and first draw.
+const DRAWS: (u64, u64, u64) = (7, 3, 1 << 33);
+
+pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
+    for dtype in bench.dtypes() {
+        for (rows, width) in SIZES {
+            let x = dtype.round(&cases::input(rows, width).values);
+            for format in cases::FORMATS {
+                for blocks in cases::BLOCKS {
+                    for stochastic in [false, true] {
+                        let rounding = if stochastic { "stochastic" } else { "nearest" };
+                        bench.case(format!("{rows}×{width} {}, {format:?} by {blocks:?}, {rounding}", dtype.name()));
+                        one(bench, dtype, &x, [rows, width], format, blocks, stochastic)?;
+                    }
+                }
+            }
+            bench.case(format!("{rows}×{width} {}", dtype.name()));
+            transformed(bench, dtype, &x, [rows, width])?;
+        }
+        broken(bench, dtype)?;
+        amax(bench, dtype)?;
+    }
+    Ok(())
+}
+
+/// A NaN in one block, an infinity in another, values beyond what the format has.
+fn broken(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
+    let (rows, width) = (2, 300);
+    for (name, what) in [("NaN", f32::NAN), ("infinity", f32::NEG_INFINITY), ("the largest", 3e38)] {
+        let mut x = cases::input(rows, width).values;
+        (x[5], x[width + 200]) = (what, what);
+        for format in cases::FORMATS {
+            bench.case(format!("{name} in {}, {format:?}", dtype.name()));
+            one(bench, dtype, &dtype.round(&x), [rows, width], format, Blocks::Rows, false)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    bench: &mut Bench,
+    dtype: Float,
+    x: &[f32],
+    [rows, width]: [usize; 2],
+    format: Format,
+    blocks: Blocks,
+    stochastic: bool,
+) -> Result<(), CudaError> {
+    let symbol = symbol_of(format, blocks, dtype);
+    if !bench.wants(|s| s == symbol || (format == Format::Nvfp4 && finds_scales(s))) {
+        return Ok(());
+    }
+    let (seed, step, first) = DRAWS;
+    let dice = stochastic.then(|| Dice::new(seed, step, first));
+    let want = quantize(x, [rows, width], format, blocks, dice).map_err(bug)?;
+    let device = bench.put(dtype, x)?;
+    let got = bench.quantized(&device, dtype, [rows, width], format, blocks, dice.map(|_| DRAWS))?;
+    bench.equal("codes", &got.codes.read()?, &want.codes);
+    let of_tensor = got.tensor_scale.as_ref().map(DeviceBuffer::read).transpose()?;
+    match (&want.scales, &got.scales) {
+        (Scales::F32(want), DeviceScales::F32(got)) => bench.equal("scales", &bits(&got.read()?), &bits(want)),
+        (Scales::E4m3 { codes, of_tensor: want }, DeviceScales::E4m3(got)) => {
+            bench.equal("scales", &got.read()?, codes);
+            bench.equal("the tensor's scale", &bits(&of_tensor.unwrap_or_default()), &bits(&[*want]));
+        }
+        _ => unreachable!("`quantized` makes the format's scales"),
+    }
+    if !stochastic && x.iter().all(|x| x.is_finite()) {
+        let wide: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+        let nearest = reference::quantize(&wide, width.max(1), format, blocks);
+        bench.compare("decoded", &want.dequantize(), &nearest, 1e-7);
+    }
+    Ok(())
+}
+
+const TENSOR_SCALE: &str = "quantize_tensor_scale_f32";
+
+fn amax_of(dtype: Float) -> String {
+    format!("quantize_amax_{}", dtype.name())
+}
+
+/// Whether a kernel has to do with the scales of NVFP4 tensors.
+fn finds_scales(symbol: &str) -> bool {
+    symbol == TENSOR_SCALE || symbol.starts_with("quantize_amax")
+}
+
+fn symbol_of(format: Format, blocks: Blocks, dtype: Float) -> String {
+    let values = if format == Format::Nvfp4 { "nvfp4" } else { "fp8" };
+    let blocks = match blocks {
+        Blocks::Rows => "rows",
+        Blocks::Columns => "columns",
+        Blocks::Squares => "squares",
+    };
+    format!("quantize_{values}_{blocks}_{}", dtype.name())
+}
+
+/// As integers, of which every NaN is the same.
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| if v.is_nan() { u32::MAX } else { v.to_bits() }).collect()
+}
+
+fn bug(error: Error) -> CudaError {
+    CudaError::Table(error.to_string())
+}
+
+fn transformed(bench: &mut Bench, dtype: Float, x: &[f32], [rows, width]: [usize; 2]) -> Result<(), CudaError> {
+    let symbol = format!("quantize_hadamard_{}", dtype.name());
+    if !bench.wants(|s| s == symbol) {
+        return Ok(());
+    }
+    let want = dtype.round(&hadamard(x, width));
+    let device = bench.put(dtype, x)?;
+    let y = bench.room(dtype, want.len())?;
+    let args = abi::QuantizeHadamard { x: device.ptr(), y: y.ptr(), rows: rows as u32, width: width as u32 };
+    bench.launch(&symbol, &args)?;
+    let sums = |values: &[f32]| -> Vec<u32> { values.iter().map(|v| (v + 0.0).to_bits()).collect() };
+    bench.equal("transformed", &sums(&y.read()?), &sums(&want));
+    Ok(())
+}
+
+/// More elements than a block takes, and the largest at either end.
+fn amax(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
+    if !bench.wants(finds_scales) {
+        return Ok(());
+    }
+    for (elements, at) in [(40_000, 39_999), (40_001, 40_000), (16_384 * 257, 16_384 * 256 + 1), (7, 0), (0, 0)] {
+        let mut x = vec![0.5f32; elements];
+        if let Some(x) = x.get_mut(at) {
+            *x = -2688.0;
+        }
+        bench.case(format!("the largest of {elements} in {}", dtype.name()));
+        let device = bench.put(dtype, &x)?;
+        let scale = bench.tensor_scale(&device, dtype, elements)?;
+        bench.equal("the tensor's scale", &scale.read()?, &[1.0f32]);
+    }
+    Ok(())
+}
+
+/// What `quantize` leaves on the device.
+pub struct DeviceQuantized {
+    pub codes: DeviceBuffer<u8>,
+    pub scales: DeviceScales,
+    pub tensor_scale: Option<DeviceBuffer<f32>>,
+    pub format: Format,
+    pub blocks: Blocks,
+}
+
+pub enum DeviceScales {
+    F32(DeviceBuffer<f32>),
+    E4m3(DeviceBuffer<u8>),
+}
+
+/// `format` of the kernels' arguments.
+fn number(format: Format) -> u32 {
+    u32::from(format == Format::Fp8(Fp8::E5m2))
+}
+
+impl DeviceQuantized {
+    /// As an operand of a product.
+    pub fn operand(&self) -> abi::QuantizedOperand {
+        let (rows, columns) = self.blocks.extent(self.format);
+        abi::QuantizedOperand {
+            codes: self.codes.ptr(),
+            scales: self.scales.ptr(),
+            tensor_scale: address(&self.tensor_scale),
+            format: number(self.format),
+            block_rows: rows as u32,
+            block_columns: columns as u32,
+            unused: 0,
+        }
+    }
+}
+
+impl DeviceScales {
+    pub fn ptr<P>(&self) -> *mut P {
+        match self {
+            DeviceScales::F32(buffer) => buffer.ptr(),
+            DeviceScales::E4m3(buffer) => buffer.ptr(),
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// Runs the quantiser on x [rows, width]; `draws` are seed, step and first draw of stochastic rounding.
+    pub fn quantized(
+        &mut self,
+        x: &Data,
+        dtype: Float,
+        [rows, width]: [usize; 2],
+        format: Format,
+        blocks: Blocks,
+        draws: Option<(u64, u64, u64)>,
+    ) -> Result<DeviceQuantized, CudaError> {
+        let (block_rows, block_columns) = blocks.extent(format);
+        let count = rows.div_ceil(block_rows) * width.div_ceil(block_columns);
+        let codes = self.numbers::<u8>(rows * format.row_bytes(width))?;
+        let (scales, tensor_scale) = match format {
+            Format::Fp8(_) => (DeviceScales::F32(self.numbers(count)?), None),
+            Format::Nvfp4 => {
+                (DeviceScales::E4m3(self.numbers(count)?), Some(self.tensor_scale(x, dtype, rows * width)?))
+            }
+        };
+        let (seed, step, first_draw) = draws.unwrap_or_default();
+        let state = self.state(abi::StepState { seed, step, ..Default::default() })?;
+        let args = abi::Quantize {
+            x: x.ptr(),
+            codes: codes.ptr(),
+            scales: scales.ptr(),
+            tensor_scale: address(&tensor_scale),
+            state: if draws.is_some() { state.ptr() } else { std::ptr::null_mut() },
+            first_draw,
+            rows: rows as u32,
+            width: width as u32,
+            format: number(format),
+            stochastic: u32::from(draws.is_some()),
+        };
+        self.launch(&symbol_of(format, blocks, dtype), &args)?;
+        Ok(DeviceQuantized { codes, scales, tensor_scale, format, blocks })
+    }
+
+    /// The scale of an NVFP4 tensor.
+    fn tensor_scale(&mut self, x: &Data, dtype: Float, elements: usize) -> Result<DeviceBuffer<f32>, CudaError> {
+        let count = elements.div_ceil(16384);
+        let partials = self.numbers::<u32>(count)?;
+        let args = abi::QuantizeAmax { x: x.ptr(), partials: partials.ptr(), elements: elements as u64 };
+        self.launch(&amax_of(dtype), &args)?;
+        let tensor_scale = self.numbers::<f32>(1)?;
+        let args = abi::QuantizeTensorScale {
+            partials: partials.ptr(),
+            tensor_scale: tensor_scale.ptr(),
+            count: count as u32,
+            unused: 0,
+        };
+        self.launch(TENSOR_SCALE, &args)?;
+        Ok(tensor_scale)
+    }
+}
