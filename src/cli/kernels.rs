@@ -60,12 +60,10 @@ struct List<'r> {
 
 fn list(device: &str, json: bool) -> Result<()> {
     // Without a device there is still a list.
-    let cuda = match device {
-        "auto" => Cuda::open(0).ok(),
-        _ => match device.parse()? {
-            Device::Cpu => None,
-            Device::Cuda(ordinal) => Some(Cuda::open(ordinal)?),
-        },
+    let cuda = match device.parse()? {
+        Device::Auto => Cuda::open(0).ok(),
+        Device::Cpu => None,
+        Device::Cuda(ordinal) => Some(Cuda::open(ordinal)?),
     };
     let registry = Registry::embedded()?;
     let kernels = registry.kernels().iter().map(|kernel| Listed {
@@ -128,12 +126,10 @@ struct Checked {
 }
 
 fn check(device: &str, op: Option<&str>, json: bool) -> Result<()> {
-    let ordinal = match device {
-        "auto" => 0,
-        _ => match device.parse()? {
-            Device::Cuda(ordinal) => ordinal,
-            Device::Cpu => return Err(Error::Usage("--device cpu: kernels run on a GPU; use --device cuda".into())),
-        },
+    let ordinal = match device.parse()? {
+        Device::Auto => 0,
+        Device::Cuda(ordinal) => ordinal,
+        Device::Cpu => return Err(Error::Usage("--device cpu: kernels run on a GPU; use --device cuda".into())),
     };
     if let Some(op) = op.filter(|op| !check::ops().contains(op)) {
         return Err(Error::Usage(format!("kernels check {op}: expected one of {}", check::ops().join(", "))));
