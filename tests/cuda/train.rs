@@ -295,7 +295,7 @@ fn a_recovery_step_is_the_cpus() {
     hold("recovery", &cpu.student.params, &host(gpu.params(), &gpu_grads), &host(cpu.params(), &grads), 1e-4);
     let norms = (adamw::global_norm(gpu_grads.iter()).unwrap(), adamw::global_norm(grads.iter()).unwrap());
     assert!((norms.0 - norms.1).abs() < 1e-4 * norms.1, "{norms:?}");
-    // The same gradients, so that the update alone is compared.
+    // The same gradients on both, so that the update alone is compared.
     let (mut cpu_moments, mut gpu_moments) = (Moments::new(cpu.params()).unwrap(), Moments::new(gpu.params()).unwrap());
     update(&mut gpu, &gpu_grads, &mut gpu_moments);
     let mut same = Gradients::new(cpu.params());
@@ -356,9 +356,12 @@ fn the_training_loop_runs_resumes_and_repeats_on_a_gpu() {
         for (a, b) in losses.iter().zip(&cpu) {
             assert!((a - b).abs() < most * b, "{precision:?}: {losses:?}, the CPU {cpu:?}");
         }
-        assert_eq!(recovered(place(), 2, &at(&format!("{name} again"))), (losses.clone(), weights.clone()));
-        recovered(place(), 1, &at(&format!("{name} in parts")));
-        assert_eq!(recovered(place(), 2, &at(&format!("{name} in parts"))), (losses, weights), "resumed");
+        // The same bits again: in bf16 by way of a checkpoint.
+        let again = at(&format!("{name} again"));
+        if precision == Precision::Bf16 {
+            recovered(place(), 1, &again);
+        }
+        assert_eq!(recovered(place(), 2, &again), (losses, weights));
     }
     sim.finish();
 }
