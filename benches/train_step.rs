@@ -61,8 +61,9 @@ impl Trainer {
         self.grads.clear();
         let done = tape.backward(&loss, 1.0, &mut self.grads).expect("backward");
         let optimizer = Instant::now();
-        let norm = adamw::global_norm(self.grads.iter());
-        adamw::step(&mut self.lm.params, &self.grads, &mut self.moments, 1e-3, (norm, 1.0), &AdamWOptions::default());
+        let norm = adamw::global_norm(self.grads.iter()).expect("norm");
+        let (params, moments) = (&mut self.lm.params, &mut self.moments);
+        adamw::step(params, &self.grads, moments, 1e-3, (norm, 1.0), &AdamWOptions::default()).expect("update");
         if profile {
             self.times = done.op_times().to_vec();
             let (forward, backward) = (optimizer.elapsed(), Duration::ZERO);
@@ -89,7 +90,7 @@ fn measure(threads: usize, steps: usize) {
     let config = config();
     let params = initialise(&config, 0).expect("initial weights");
     let lm = Lm::new(config, params).expect("model");
-    let (moments, grads) = (Moments::new(&lm.params), Gradients::new(&lm.params));
+    let (moments, grads) = (Moments::new(&lm.params).expect("moments"), Gradients::new(&lm.params));
     let mut trainer = Trainer { lm, moments, grads, step: 0, times: Vec::new() };
     let (a, b) = (vec![0.5f32; SIDE * SIDE], vec![0.25f32; SIDE * SIDE]);
     let mut c = vec![0.0f32; SIDE * SIDE];

@@ -83,7 +83,7 @@ fn a_uniform_student_of_half_its_size_loses_at_least_a_twentieth() {
     mean(&student, &tasks, 400);
 
     let steps = 300;
-    let mut job = Recover { student, parent: &lm, options: DistillOptions::default(), recompute: false };
+    let mut job = Recover::new(student, &lm, DistillOptions::default(), false);
     let options = Options {
         table: "train",
         steps,

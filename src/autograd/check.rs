@@ -3,8 +3,11 @@
 //! Differences of the f32 op itself would drown in its rounding; the reference in f64 has none to speak of, is a page of
 //! plain loops, and is checked by eye against the formula.
 
+use std::sync::Arc;
+
 use super::mask::{Draws, Mask};
 use super::tape::{Tape, Var};
+use crate::device::cuda::Cuda;
 use crate::numerics::Philox;
 use crate::tensor::Tensor;
 use crate::{Result, device};
@@ -132,6 +135,31 @@ impl MaskSpec {
     }
 }
 
+/// Checks values, gradients and reproducibility of the op on a GPU, in f32.
+pub fn check_on(case: &Case, gpu: &Arc<Cuda>) -> Result<(), String> {
+    let problem = Problem::new(case);
+    let run = || evaluate_on(case, &problem.seeds, Some(gpu)).map_err(|e| e.to_string());
+    run().and_then(|one| hold(case, &problem, &one, &run()?)).map_err(|message| format!("{}: {message}", case.name))
+}
+
+/// What the reference makes of a case, and a gradient of each output to start from.
+struct Problem {
+    exact: Vec<Vec<f64>>,
+    expected: Vec<Vec<f64>>,
+    seeds: Vec<Vec<f32>>,
+}
+
+impl Problem {
+    fn new(case: &Case) -> Problem {
+        let widened = |i: &Input| i.values.iter().map(|v| f64::from(*v)).collect();
+        let exact: Vec<Vec<f64>> = case.inputs.iter().map(widened).collect();
+        let expected = (case.reference)(&exact);
+        let mut generator = Generator::new(0x5eed);
+        let seeds = expected.iter().map(|o| generator.values(o.len(), |noise, i| noise.normal(i))).collect();
+        Problem { exact, expected, seeds }
+    }
+}
+
 struct Evaluation {
     outputs: Vec<Tensor>,
     grads: Vec<Option<Tensor>>,
@@ -146,19 +174,22 @@ pub fn check(case: &Case) -> Result<(), String> {
 }
 
 fn check_poisoned(case: &Case) -> Result<(), String> {
-    let exact: Vec<Vec<f64>> = case.inputs.iter().map(|i| i.values.iter().map(|v| f64::from(*v)).collect()).collect();
-    let expected = (case.reference)(&exact);
-    let seeds: Vec<Vec<f32>> = {
-        let mut generator = Generator::new(0x5eed);
-        expected.iter().map(|o| generator.values(o.len(), |noise, i| noise.normal(i))).collect()
+    let problem = Problem::new(case);
+    let run = |threads| {
+        device::with_threads(threads, || evaluate_on(case, &problem.seeds, None))
+            .and_then(|r| r)
+            .map_err(|e| e.to_string())
     };
+    hold(case, &problem, &run(1)?, &run(2)?)
+}
 
-    let one = evaluate(case, &seeds, 1)?;
-    let two = evaluate(case, &seeds, 2)?;
+/// Holds one run against the reference, and another against the first, bit by bit.
+fn hold(case: &Case, problem: &Problem, one: &Evaluation, two: &Evaluation) -> Result<(), String> {
+    let Problem { exact, expected, seeds } = problem;
     if one.outputs.len() != expected.len() {
         return Err(format!("{} outputs, the reference has {}", one.outputs.len(), expected.len()));
     }
-    for (k, (got, want)) in one.outputs.iter().zip(&expected).enumerate() {
+    for (k, (got, want)) in one.outputs.iter().zip(expected).enumerate() {
         let got = widen(got);
         compare(&format!("output {k}"), &got, want, case.tolerance.value)?;
         same_bits(&format!("output {k}"), &one.outputs[k], &two.outputs[k])?;
@@ -168,7 +199,7 @@ fn check_poisoned(case: &Case) -> Result<(), String> {
         if let (Some(a), Some(b)) = (&one.grads[i], &two.grads[i]) {
             same_bits(&format!("gradient of {}", input.name), a, b)?;
         }
-        let (got, want) = differences(&case.reference, &exact, &seeds, i, &widen(&grad));
+        let (got, want) = differences(&case.reference, exact, seeds, i, &widen(&grad));
         compare(&format!("gradient of {}", input.name), &got, &want, case.tolerance.grad)?;
     }
     Ok(())
@@ -178,22 +209,23 @@ fn widen(tensor: &Tensor) -> Vec<f64> {
     tensor.f32().iter().map(|v| f64::from(*v)).collect()
 }
 
-fn evaluate(case: &Case, seeds: &[Vec<f32>], threads: usize) -> Result<Evaluation, String> {
-    let run = || -> Result<Evaluation> {
-        let tape = Tape::new();
-        let inputs: Vec<Var> = (case.inputs.iter())
-            .map(|input| {
-                let value = Tensor::from_slice(input.dims.as_slice(), &input.values);
-                if input.differentiable { tape.leaf(value) } else { Var::constant(value) }
-            })
-            .collect();
-        let outputs = (case.op)(&tape, &inputs)?;
-        let values = outputs.iter().map(|o| o.value().clone()).collect();
-        let seeds = outputs.iter().zip(seeds).map(|(o, s)| Tensor::from_slice(o.shape().clone(), s)).collect();
-        let grads = tape.backward_from(&outputs, seeds, &mut ())?;
-        Ok(Evaluation { outputs: values, grads: inputs.iter().map(|input| grads.take(input)).collect() })
-    };
-    device::with_threads(threads, run).and_then(|r| r).map_err(|e| e.to_string())
+/// Runs the op, its inputs on the GPU or on the host; what comes out is on the host.
+fn evaluate_on(case: &Case, seeds: &[Vec<f32>], gpu: Option<&Arc<Cuda>>) -> Result<Evaluation> {
+    let put = |tensor: Tensor| gpu.map_or(Ok(tensor.clone()), |gpu| tensor.to_gpu(gpu));
+    let tape = Tape::new();
+    let inputs: Vec<Var> = (case.inputs.iter())
+        .map(|input| {
+            let value = put(Tensor::from_slice(input.dims.as_slice(), &input.values))?;
+            Ok(if input.differentiable { tape.leaf(value) } else { Var::constant(value) })
+        })
+        .collect::<Result<_>>()?;
+    let outputs = (case.op)(&tape, &inputs)?;
+    let values = outputs.iter().map(|o| o.value().to_host()).collect::<Result<_>>()?;
+    let seed = |(o, s): (&Var, &Vec<f32>)| put(Tensor::from_slice(o.shape().clone(), s));
+    let seeds = outputs.iter().zip(seeds).map(seed).collect::<Result<_>>()?;
+    let grads = tape.backward_from(&outputs, seeds, &mut ())?;
+    let grad = |input: &Var| grads.take(input).map(|grad| grad.to_host()).transpose();
+    Ok(Evaluation { outputs: values, grads: inputs.iter().map(grad).collect::<Result<_>>()? })
 }
 
 /// Gradient entries of input `i`, the op's and the reference's: every entry of a small input, of a large one a sample and
@@ -265,7 +297,11 @@ pub(crate) fn compare(what: &str, got: &[f64], want: &[f64], tolerance: f64) -> 
 fn same_bits(what: &str, a: &Tensor, b: &Tensor) -> Result<(), String> {
     let differing = a.f32().iter().zip(b.f32()).position(|(x, y)| x.to_bits() != y.to_bits());
     match differing {
-        Some(at) => Err(format!("{what}[{at}] is {:e} on one thread and {:e} on two", a.f32()[at], b.f32()[at])),
+        Some(at) => Err(format!(
+            "{what}[{at}] is {:e} in one run (on one thread) and {:e} in another (on two)",
+            a.f32()[at],
+            b.f32()[at]
+        )),
         None => Ok(()),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::tape::Var;
 use crate::device::parallel::dot;
+use crate::tensor::Tensor;
 use crate::{Error, Result};
 
 /// Which draw each row of a flat activation belongs to.
@@ -15,6 +16,8 @@ pub enum Draws {
     Sequences { length: usize, of_sequence: Arc<[u32]> },
     /// Row r belongs to draw `of_row[r]`: rows in any order, as after a permutation.
     Rows(Arc<[u32]>),
+    /// The same, u32 on a GPU: a kernel put the rows in order, and no number of it is known here.
+    Gpu(Tensor),
 }
 
 impl Draws {
@@ -24,6 +27,7 @@ impl Draws {
             Draws::One => 0,
             Draws::Sequences { length, of_sequence } => of_sequence[row / length] as usize,
             Draws::Rows(of_row) => of_row[row] as usize,
+            Draws::Gpu(_) => unreachable!("draws on a GPU are read by kernels"),
         }
     }
 
@@ -42,6 +46,7 @@ impl Draws {
                 (of_sequence.len() * length, of_sequence.iter().copied().max().unwrap_or(0))
             }
             Draws::Rows(of_row) => (of_row.len(), of_row.iter().copied().max().unwrap_or(0)),
+            Draws::Gpu(of_row) => (of_row.numel(), 0),
         };
         if covered != rows {
             return Err(Error::contract("mask", "rows with a draw", covered, format!("{rows}")));
@@ -84,14 +89,20 @@ impl Mask {
         Mask { draws, ..self.clone() }
     }
 
-    /// The mask's values for an axis of `width` components (a multiple of the group's) over `rows` rows.
-    pub fn rows(&self, width: usize, rows: usize) -> Result<MaskRows> {
+    /// Refuses a mask that does not fit an axis of `width` components over `rows` rows.
+    pub fn check(&self, width: usize, rows: usize) -> Result<()> {
         let period = self.ends[self.ends.len() - 1];
         if period == 0 || !width.is_multiple_of(period) {
             return Err(Error::contract("mask", "ends", &self.ends, format!("a last end that divides {width}")));
         }
+        self.draws.check(rows, self.keep.dims()[0])
+    }
+
+    /// The mask's values for an axis of `width` components (a multiple of the group's) over `rows` rows.
+    pub fn rows(&self, width: usize, rows: usize) -> Result<MaskRows> {
+        self.check(width, rows)?;
+        let period = self.ends[self.ends.len() - 1];
         let draws = self.keep.dims()[0];
-        self.draws.check(rows, draws)?;
         let keep = self.keep.f32();
         let mut table = Vec::with_capacity(draws * width);
         let mut totals = Vec::with_capacity(draws);

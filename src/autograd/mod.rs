@@ -4,7 +4,9 @@ pub mod check;
 mod mask;
 mod param;
 mod tape;
+pub mod transfer;
 
 pub use mask::{Draws, Mask, MaskRows, masked};
-pub use param::{GradientSink, Gradients, Param, ParamId, Params};
-pub use tape::{Backward, OpTime, Tape, Var};
+pub use param::{GradientSink, Gradients, Param, ParamId, Params, WriteGradient};
+pub(crate) use tape::WIDE_PRODUCT;
+pub use tape::{Backward, OpTime, Tape, Var, round_to_bf16};

@@ -1,24 +1,59 @@
 //! The tape: ops in execution order, walked backwards once.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::param::{GradientSink, ParamId, Params};
-use crate::Result;
-use crate::tensor::{Shape, Tensor};
+use super::param::{GradientSink, ParamId, Params, WriteGradient};
+use crate::tensor::{DType, Shape, Tensor};
+use crate::{Error, Result};
 
 type Slot = usize;
+
+static ROUND: AtomicBool = AtomicBool::new(false);
+
+/// Ops whose results a GPU keeps in f32 while it computes in bf16: probabilities, weights of experts, losses.
+const WIDE: [&str; 7] =
+    ["budget_penalty", "cross_entropy", "distill_loss", "gumbel_softmax", "mask_keep", "moe_route", "to_gpu"];
+/// Its result is f32 there, its gradient is not.
+pub(crate) const WIDE_PRODUCT: &str = "linear_wide";
+
+/// For tests: from now on the CPU rounds what ops give, and the gradients of that, where a GPU stores bf16. Weights are the
+/// caller's.
+pub fn round_to_bf16(on: bool) {
+    ROUND.store(on, Ordering::Relaxed);
+}
+
+/// f32 on the host, each number the nearest of bf16; anything else as it is.
+fn round(tensor: &Tensor) -> Tensor {
+    match (tensor.gpu(), tensor.dtype()) {
+        (None, DType::F32) => tensor.cast(DType::Bf16).cast(DType::F32),
+        _ => tensor.clone(),
+    }
+}
 
 /// A value on a tape. Without a slot it is a constant: nothing flows back to it.
 #[derive(Clone, Debug)]
 pub struct Var {
     value: Tensor,
     slot: Option<Slot>,
+    /// What its gradient is stored as: the value's dtype, except of f32 results that a bf16 op reads back.
+    grad: DType,
 }
 
 impl Var {
     pub fn constant(value: Tensor) -> Var {
-        Var { value, slot: None }
+        Var { grad: value.dtype(), value, slot: None }
+    }
+
+    /// What a gradient of the value is stored as.
+    pub fn grad_dtype(&self) -> DType {
+        self.grad
+    }
+
+    /// The same value, whose gradient is wanted as `grad`.
+    pub(crate) fn with_grad_dtype(self, grad: DType) -> Var {
+        Var { grad, ..self }
     }
 
     pub fn value(&self) -> &Tensor {
@@ -47,7 +82,7 @@ impl Var {
 
     /// The same value in another shape. The gradient has the old shape's elements in the same order, so nothing is recorded.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Var {
-        Var { value: self.value.reshape(shape), slot: self.slot }
+        Var { value: self.value.reshape(shape), ..self.clone() }
     }
 
     /// The value, cut off from the tape.
@@ -76,6 +111,8 @@ struct Node<'a> {
 enum Leaf {
     /// Computed by a node: its gradient is dropped once the node has used it.
     Inner,
+    /// The same, of a value that [`round_to_bf16`] rounds: its gradient is too.
+    Rounded,
     /// Kept for [`Tape::backward`]'s caller.
     Kept,
     /// Goes to the sink.
@@ -147,14 +184,14 @@ impl<'a> Tape<'a> {
 
     /// A value whose gradient is wanted: [`Tape::backward`] returns it.
     pub fn leaf(&self, value: Tensor) -> Var {
-        Var { value, slot: self.new_slot(Leaf::Kept) }
+        Var { grad: value.dtype(), value, slot: self.new_slot(Leaf::Kept) }
     }
 
     /// A parameter; its gradient goes to the sink. One that is frozen is a constant.
     pub fn param(&self, params: &Params, id: ParamId) -> Var {
         let param = params.get(id);
         let slot = if param.trainable { self.new_slot(Leaf::Param(id)) } else { None };
-        Var { value: param.value.clone(), slot }
+        Var { value: params.weight(id).clone(), slot, grad: DType::F32 }
     }
 
     fn new_slot(&self, leaf: Leaf) -> Option<Slot> {
@@ -187,6 +224,8 @@ impl<'a> Tape<'a> {
         wanted: bool,
         backward: impl FnOnce(&mut Backward<'_>) -> Result<()> + 'a,
     ) -> Vec<Var> {
+        let rounded = ROUND.load(Ordering::Relaxed) && !WIDE.contains(&op);
+        let outputs = if rounded && op != WIDE_PRODUCT { outputs.iter().map(round).collect() } else { outputs };
         let constant = || outputs.iter().map(|value| Var::constant(value.clone())).collect();
         let Some(recorded) = &self.recorded else { return constant() };
         let mut recorded = recorded.borrow_mut();
@@ -200,14 +239,15 @@ impl<'a> Tape<'a> {
             return constant();
         }
         let first = recorded.slots.len();
-        recorded.slots.extend(outputs.iter().map(|_| Leaf::Inner));
+        recorded.slots.extend(outputs.iter().map(|_| if rounded { Leaf::Rounded } else { Leaf::Inner }));
         recorded.nodes.push(Node {
             op,
             inputs: inputs.iter().map(|input| input.slot).collect(),
             outputs: (first..first + outputs.len()).collect(),
             backward: Box::new(backward),
         });
-        outputs.into_iter().enumerate().map(|(i, value)| Var { value, slot: Some(first + i) }).collect()
+        let var = |(i, value): (usize, Tensor)| Var { grad: value.dtype(), value, slot: Some(first + i) };
+        outputs.into_iter().enumerate().map(var).collect()
     }
 
     /// [`Tape::record`] for an op with one output.
@@ -273,7 +313,7 @@ impl<'a> Tape<'a> {
     ) -> Result<LeafGrads> {
         let Some(recorded) = self.recorded else { return Ok(LeafGrads::default()) };
         let mut recorded = recorded.into_inner();
-        let mut grads = SlotGrads { slots: recorded.slots, grads: Vec::new() };
+        let mut grads = SlotGrads { slots: recorded.slots, grads: Vec::new(), fault: None };
         grads.grads.resize_with(grads.slots.len(), || None);
         for (output, seed) in outputs.iter().zip(seeds) {
             if let (Some(slot), Some(seed)) = (output.slot, seed) {
@@ -287,6 +327,9 @@ impl<'a> Tape<'a> {
             let outputs: Vec<Option<Tensor>> = node.outputs.iter().map(|slot| grads.grads[*slot].take()).collect();
             if outputs.iter().any(Option::is_some) {
                 (node.backward)(&mut Backward { outputs, inputs: &node.inputs, grads: &mut grads, sink })?;
+            }
+            if let Some(fault) = grads.fault.take() {
+                return Err(fault);
             }
             if let Some(profile) = &mut recorded.profile {
                 let lap = profile.lap();
@@ -309,24 +352,38 @@ impl Default for Tape<'_> {
 struct SlotGrads {
     slots: Vec<Leaf>,
     grads: Vec<Option<Tensor>>,
+    /// Why a gradient could not be added; told when the node that added it returns.
+    fault: Option<Error>,
 }
 
 impl SlotGrads {
     fn add(&mut self, slot: Slot, grad: Tensor, sink: &mut dyn GradientSink) {
-        if let Leaf::Param(id) = self.slots[slot] {
-            sink.accumulate(id, &mut |values, accumulate| {
-                if accumulate {
-                    values.iter_mut().zip(grad.f32()).for_each(|(v, g)| *v += g);
-                } else {
-                    values.copy_from_slice(grad.f32());
+        let added = if let Leaf::Param(id) = self.slots[slot] {
+            let mut grad = Some(grad);
+            sink.accumulate(id, &mut |sum, accumulate| match grad.take() {
+                Some(grad) if accumulate => sum.add_assign(&grad),
+                Some(grad) => {
+                    *sum = grad.reshape(sum.shape().clone());
+                    Ok(())
                 }
-            });
-            return;
-        }
-        match &mut self.grads[slot] {
-            Some(sum) => sum.add_assign(&grad),
-            empty => *empty = Some(grad),
-        }
+                None => Ok(()),
+            })
+        } else {
+            let rounded = matches!(self.slots[slot], Leaf::Rounded);
+            let sum = &mut self.grads[slot];
+            let added = match sum.as_mut() {
+                Some(sum) => sum.add_assign(&grad),
+                None => {
+                    *sum = Some(grad);
+                    Ok(())
+                }
+            };
+            if let Some(sum) = sum.as_mut().filter(|_| rounded) {
+                *sum = round(sum);
+            }
+            added
+        };
+        self.fault = self.fault.take().or(added.err());
     }
 }
 
@@ -364,14 +421,32 @@ impl Backward<'_> {
     /// Lets `write(values, accumulate)` write input `i`'s gradient in place: it adds to `values` if `accumulate`, else it
     /// overwrites all of them. For weight gradients, which are large and come from a product that can add by itself.
     pub fn accumulate(&mut self, i: usize, shape: &Shape, mut write: impl FnMut(&mut [f32], bool)) {
-        let Some(slot) = self.inputs[i] else { return };
+        let done = self.write(i, || Ok(Tensor::build(shape.clone(), |_| {})), &mut |sum, accumulate| {
+            write(sum.f32_mut(), accumulate);
+            Ok(())
+        });
+        self.grads.fault = self.grads.fault.take().or(done.err());
+    }
+
+    /// [`Backward::accumulate`] for a gradient wherever it is; `room` makes what is overwritten where there is nothing yet.
+    pub fn write(
+        &mut self,
+        i: usize,
+        room: impl FnOnce() -> Result<Tensor>,
+        write: &mut WriteGradient<'_>,
+    ) -> Result<()> {
+        let Some(slot) = self.inputs[i] else { return Ok(()) };
         if let Leaf::Param(id) = self.grads.slots[slot] {
-            self.sink.accumulate(id, &mut write);
-            return;
+            return self.sink.accumulate(id, write);
         }
         match &mut self.grads.grads[slot] {
-            Some(sum) => write(sum.f32_mut(), true),
-            empty => *empty = Some(Tensor::build(shape.clone(), |values| write(values, false))),
+            Some(sum) => write(sum, true),
+            empty => {
+                let mut sum = room()?;
+                write(&mut sum, false)?;
+                *empty = Some(sum);
+                Ok(())
+            }
         }
     }
 }

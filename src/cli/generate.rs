@@ -83,6 +83,7 @@ pub fn run(args: Args) -> Result<()> {
         stop,
         prefill_chunk: args.prefill_chunk,
     };
+    let lm = lm.at_current_place()?.unwrap_or(lm);
     let started = Instant::now();
     let generations = generate(&lm, &ids, &options)?;
     let seconds = started.elapsed().as_secs_f64();

@@ -80,12 +80,10 @@ struct List<'r> {
 
 fn list(device: &str, json: bool) -> Result<()> {
     // Without a device there is still a list.
-    let cuda = match device {
-        "auto" => Cuda::open(0).ok(),
-        _ => match device.parse()? {
-            Device::Cpu => None,
-            Device::Cuda(ordinal) => Some(Cuda::open(ordinal)?),
-        },
+    let cuda = match device.parse()? {
+        Device::Auto => Cuda::open(0).ok(),
+        Device::Cpu => None,
+        Device::Cuda(ordinal) => Some(Cuda::open(ordinal)?),
     };
     let registry = Registry::embedded()?;
     let kernels = registry.kernels().iter().map(|kernel| Listed {
@@ -149,12 +147,10 @@ struct Checked {
 
 /// The GPU that `--device` names; `auto` is the first.
 fn gpu(device: &str) -> Result<Cuda> {
-    let ordinal = match device {
-        "auto" => 0,
-        _ => match device.parse()? {
-            Device::Cuda(ordinal) => ordinal,
-            Device::Cpu => return Err(Error::Usage("--device cpu: kernels run on a GPU; use --device cuda".into())),
-        },
+    let ordinal = match device.parse()? {
+        Device::Auto => 0,
+        Device::Cuda(ordinal) => ordinal,
+        Device::Cpu => return Err(Error::Usage("--device cpu: kernels run on a GPU; use --device cuda".into())),
     };
     Ok(Cuda::open(ordinal)?)
 }

@@ -21,8 +21,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::device::cuda::Cuda;
-use crate::device::{Device, with_threads};
+use crate::device::{Device, Precision, compute_on, with_threads};
 use crate::stages::compress::Stage;
 use crate::{Error, Result};
 
@@ -36,9 +35,13 @@ struct Cli {
     /// Threads to compute with [default: all cores]. Results do not depend on it.
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
-    /// Where to compute: cpu, cuda, cuda:N or auto. Models compute on the CPU so far; kernels run on a GPU.
-    #[arg(long, global = true, default_value = "auto")]
-    device: String,
+    /// Where search, recover, pretrain, generate, evaluate and kernels compute: cpu, cuda, cuda:N, or auto, a GPU where there is
+    /// one [default: cpu; kernels: auto]. Everything else computes on the CPU.
+    #[arg(long, global = true)]
+    device: Option<String>,
+    /// What a GPU computes in: bf16, or f32 to check it against the CPU. Masters, moments and losses are f32 in both.
+    #[arg(long, global = true, default_value = "bf16", value_parser = str::parse::<Precision>)]
+    precision: Precision,
     #[command(subcommand)]
     command: Command,
 }
@@ -141,16 +144,10 @@ fn show_warnings() {
 fn run(cli: Cli) -> Result<Outcome> {
     let done = |()| Outcome::Done;
     if let Command::Kernels(command) = cli.command {
-        return kernels::run(command, &cli.device).map(done);
+        return kernels::run(command, cli.device.as_deref().unwrap_or("auto")).map(done);
     }
-    if let Device::Cuda(ordinal) = cli.device.parse()? {
-        let found = Cuda::open(ordinal)?.name;
-        return Err(Error::Usage(format!(
-            "--device {}: found {found}, but only `kernels list` and `kernels check` run on a GPU so far; \
-             expected --device cpu or auto",
-            cli.device
-        )));
-    }
+    let device: Device = cli.device.as_deref().unwrap_or("cpu").parse()?;
+    let place = device.place(cli.precision, output::note)?;
     let command = || match cli.command {
         Command::Quickstart(args) => compress::quickstart(args),
         Command::Run(args) => compress::run(args),
@@ -166,12 +163,13 @@ fn run(cli: Cli) -> Result<Outcome> {
         Command::Plan(args) => plan::run(args).map(done),
         Command::Inspect(args) => inspect::run(args).map(done),
         Command::Contract(command) => contract::run(command).map(done),
-        Command::Kernels(command) => kernels::run(command, &cli.device).map(done),
+        Command::Kernels(command) => kernels::run(command, "auto").map(done),
         Command::Pretrain(args) => pretrain::run(args).map(done),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Generate(args) => generate::run(args).map(done),
         Command::Tokenize(args) => tokenize::run(args).map(done),
     };
+    let command = || compute_on(place, command);
     match cli.threads {
         Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {
             Err(Error::Usage(format!("--threads {threads}: expected 1 to {MOST_THREADS}")))

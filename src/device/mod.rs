@@ -7,27 +7,55 @@ pub mod cuda;
 pub mod gemm;
 pub mod memory;
 pub mod parallel;
+mod place;
 pub mod pool;
 
+use std::sync::Arc;
+
 use crate::{Error, Result};
+pub use place::{Place, Precision, compute_on, current};
 
 /// A place to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
     #[default]
     Cpu,
-    /// A GPU, by its ordinal. Its kernels can be listed and checked; models compute on the CPU so far.
+    /// A GPU, by its ordinal.
     Cuda(usize),
+    /// The first GPU, or the CPU where there is none.
+    Auto,
+}
+
+impl Device {
+    /// Where models compute with this device; `None` is the CPU. `said` is told where that is not what `auto` looked for first.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] where the device that was asked for is not there.
+    pub fn place(self, precision: Precision, said: impl FnOnce(&str)) -> Result<Option<Place>> {
+        let opened = match self {
+            Device::Cpu => return Ok(None),
+            Device::Cuda(ordinal) => cuda::Cuda::open(ordinal),
+            Device::Auto => match cuda::Cuda::open(0) {
+                Err(error) if error.is_usage() => {
+                    said("--device auto: found no GPU, computing on the CPU");
+                    return Ok(None);
+                }
+                opened => opened,
+            },
+        };
+        Ok(Some(Place { gpu: Arc::new(opened?), precision }))
+    }
 }
 
 impl std::str::FromStr for Device {
     type Err = Error;
 
-    /// `cpu`, `cuda`, `cuda:N`; `auto` is the CPU until models compute on a GPU.
+    /// `cpu`, `cuda`, `cuda:N`, `auto`.
     fn from_str(text: &str) -> Result<Device> {
         let ordinal = |n: &str| n.parse().ok().map(Device::Cuda);
         match text {
-            "cpu" | "auto" => Some(Device::Cpu),
+            "cpu" => Some(Device::Cpu),
+            "auto" => Some(Device::Auto),
             "cuda" => Some(Device::Cuda(0)),
             other => other.strip_prefix("cuda:").and_then(ordinal),
         }

@@ -43,7 +43,8 @@ pub fn generate(lm: &Lm, prompts: &[Vec<u32>], options: &GenerateOptions) -> Res
     loop {
         let mut next = Vec::new();
         let mut going = Vec::new();
-        for (row, sequence) in logits.f32().chunks_exact(vocab).zip(&active) {
+        let host = logits.to_host()?;
+        for (row, sequence) in host.f32().chunks_exact(vocab).zip(&active) {
             if let Some(bad) = row.iter().find(|z| !z.is_finite()) {
                 return Err(Error::contract("generate", "logits", bad, "finite numbers: the weights are too large"));
             }

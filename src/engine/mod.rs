@@ -28,7 +28,8 @@ impl<'m> Engine<'m> {
             return Err(Error::Usage("a prefill chunk of 0 tokens makes no progress; give at least 1".into()));
         }
         memory::require("caches", cache_bytes(&lm.config, sequences, capacity))?;
-        Ok(Engine { lm, cache: Cache::new(&lm.config, sequences, capacity), prefill_chunk })
+        let cache = Cache::beside(lm.sample_weight(), &lm.config, sequences, capacity)?;
+        Ok(Engine { lm, cache, prefill_chunk })
     }
 
     /// Feeds each sequence its prompt, at most `prefill_chunk` tokens a pass; passes hold pieces of one or several prompts.
@@ -49,7 +50,8 @@ impl<'m> Engine<'m> {
             ));
         }
         let d = self.lm.config.hidden_size;
-        let mut last = Tensor::zeros([prompts.len(), d]);
+        let weight = self.lm.sample_weight();
+        let mut last = Tensor::zeros_beside(weight, weight.dtype(), [prompts.len(), d])?;
         for pass in passes(prompts, self.prefill_chunk) {
             let mut tokens = Vec::new();
             let mut offsets = vec![0];
@@ -63,7 +65,7 @@ impl<'m> Engine<'m> {
             for (i, (sequence, range)) in pass.iter().enumerate() {
                 if range.end == prompts[*sequence].len() {
                     let row = (offsets[i + 1] - 1) * d;
-                    last.f32_mut()[sequence * d..][..d].copy_from_slice(&hidden.f32()[row..row + d]);
+                    last.copy_in(sequence * d, &hidden, row, d)?;
                 }
             }
         }

@@ -8,6 +8,7 @@ use super::config::Attention;
 use crate::autograd::{ParamId, Tape, Var};
 use crate::ops::attention::{AttentionDims, attention};
 use crate::ops::linear::linear;
+use crate::tensor::Tensor;
 use crate::{Error, Result};
 
 pub struct AttentionMixer {
@@ -37,7 +38,7 @@ impl Mixer for AttentionMixer {
         x: &Var,
         ctx: &Context<'_>,
         cache: Option<&mut LayerCache>,
-        _: Option<&mut Vec<u32>>,
+        _: Option<&mut Vec<Tensor>>,
     ) -> Result<Var> {
         let project = |id| linear(tape, x, &ctx.param(tape, id));
         let (q, k, v) = (project(self.q)?, project(self.k)?, project(self.v)?);

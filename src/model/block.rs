@@ -4,7 +4,7 @@ use super::cache::LayerCache;
 use super::masks::LayerMasks;
 use super::probe::{LayerProbe, Reading};
 use crate::autograd::{ParamId, Params, Tape, Var};
-use crate::tensor::Segments;
+use crate::tensor::{Segments, Tensor};
 use crate::{Error, Result};
 
 /// The surroundings of a block's forward pass.
@@ -34,14 +34,14 @@ impl Context<'_> {
 
 /// A layer's mixer: what lies between the norm and the residual stream.
 pub trait Mixer {
-    /// x [R, d], normalised → [R, d].
+    /// x [R, d], normalised → [R, d]. A MoE mixer adds its experts' row offsets, u32 [E + 1], to `loads`.
     fn forward(
         &self,
         tape: &Tape<'_>,
         x: &Var,
         ctx: &Context<'_>,
         cache: Option<&mut LayerCache>,
-        loads: Option<&mut Vec<u32>>,
+        loads: Option<&mut Vec<Tensor>>,
     ) -> Result<Var>;
 }
 

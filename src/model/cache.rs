@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::config::{Attention, Config, Layer, Mamba};
-use crate::tensor::Tensor;
+use crate::tensor::{DType, Tensor};
 use crate::{Error, Result};
 
 /// Keys and values of the sequences of a batch, each in its own run of rows.
@@ -19,14 +19,10 @@ pub struct AttentionCache {
 }
 
 impl AttentionCache {
-    fn new(layer: &Attention, sequences: usize, capacity: usize) -> AttentionCache {
+    fn new(layer: &Attention, sequences: usize, capacity: usize, beside: &Tensor) -> Result<AttentionCache> {
         let width = layer.kv_heads * layer.head_dim;
-        AttentionCache {
-            keys: Tensor::zeros([sequences * capacity, width]),
-            values: Tensor::zeros([sequences * capacity, width]),
-            capacity,
-            lengths: vec![0; sequences],
-        }
+        let zeros = || Tensor::zeros_beside(beside, beside.dtype(), [sequences * capacity, width]);
+        Ok(AttentionCache { keys: zeros()?, values: zeros()?, capacity, lengths: vec![0; sequences] })
     }
 
     /// Appends the rows of each segment to its sequence; returns the rows that each now holds.
@@ -47,9 +43,9 @@ impl AttentionCache {
                 return Err(Error::contract("cache", "sequence", found, format!("at most {}", self.capacity)));
             }
             let first = (sequence * self.capacity + filled) * width;
-            let (from, to) = (rows.start * width..rows.end * width, first..first + rows.len() * width);
-            self.keys.f32_mut()[to.clone()].copy_from_slice(&keys.f32()[from.clone()]);
-            self.values.f32_mut()[to].copy_from_slice(&values.f32()[from]);
+            let (from, count) = (rows.start * width, rows.len() * width);
+            self.keys.copy_in(first, keys, from, count)?;
+            self.values.copy_in(first, values, from, count)?;
             self.lengths[*sequence] += rows.len();
         }
         Ok(sequences.iter().map(|s| s * self.capacity..s * self.capacity + self.lengths[*s]).collect())
@@ -66,11 +62,15 @@ pub struct MambaCache {
 }
 
 impl MambaCache {
-    fn new(layer: &Mamba, sequences: usize) -> MambaCache {
-        MambaCache {
-            conv: Tensor::zeros([sequences, layer.conv_kernel - 1, layer.conv_channels()]),
-            ssm: Tensor::zeros([sequences, layer.heads, layer.head_dim, layer.state]),
-        }
+    fn new(layer: &Mamba, sequences: usize, beside: &Tensor) -> Result<MambaCache> {
+        let (conv, ssm) = (
+            [sequences, layer.conv_kernel - 1, layer.conv_channels()],
+            [sequences, layer.heads, layer.head_dim, layer.state],
+        );
+        Ok(MambaCache {
+            conv: Tensor::zeros_beside(beside, beside.dtype(), conv)?,
+            ssm: Tensor::zeros_beside(beside, DType::F32, ssm)?,
+        })
     }
 }
 
@@ -103,41 +103,53 @@ pub struct Cache {
 impl Cache {
     /// Empty caches for `sequences` sequences of at most `capacity` tokens.
     pub fn new(config: &Config, sequences: usize, capacity: usize) -> Cache {
-        let layers = (config.layers.iter())
-            .map(|layer| match layer {
-                Layer::Attention(a) => LayerCache::Attention(AttentionCache::new(a, sequences, capacity)),
-                Layer::Mamba(m) => LayerCache::Mamba(MambaCache::new(m, sequences)),
+        let host = Tensor::zeros([0]);
+        Cache::beside(&host, config, sequences, capacity).unwrap_or_else(|_| unreachable!("host memory does not fail"))
+    }
+
+    /// [`Cache::new`] where `weight` of the model is, keys and convolution inputs stored as that is.
+    ///
+    /// # Errors
+    /// Where a GPU's memory is too small.
+    pub fn beside(weight: &Tensor, config: &Config, sequences: usize, capacity: usize) -> Result<Cache> {
+        let of = |layer: &Layer| {
+            Ok(match layer {
+                Layer::Attention(a) => LayerCache::Attention(AttentionCache::new(a, sequences, capacity, weight)?),
+                Layer::Mamba(m) => LayerCache::Mamba(MambaCache::new(m, sequences, weight)?),
                 Layer::Moe(_) | Layer::Mlp(_) => LayerCache::Nothing,
             })
-            .collect();
-        Cache { layers, sequences }
+        };
+        Ok(Cache { layers: config.layers.iter().map(of).collect::<Result<_>>()?, sequences })
     }
 }
 
 /// The rows of `states` [B, …] that belong to `sequences`, as [S, …]; and back.
-pub fn gather(states: &Tensor, sequences: &[usize]) -> Tensor {
+pub fn gather(states: &Tensor, sequences: &[usize]) -> Result<Tensor> {
     if sequences.iter().copied().eq(0..states.dims()[0]) {
-        return states.clone();
+        return Ok(states.clone());
     }
     let size = states.numel() / states.dims()[0].max(1);
     let mut dims = states.dims().to_vec();
     dims[0] = sequences.len();
-    Tensor::build(dims.as_slice(), |out| {
-        for (out, s) in out.chunks_exact_mut(size).zip(sequences) {
-            out.copy_from_slice(&states.f32()[s * size..][..size]);
-        }
-    })
+    let mut out = match states.gpu() {
+        Some(gpu) => Tensor::unwritten_on(gpu, states.dtype(), dims.as_slice())?,
+        None => Tensor::build(dims.as_slice(), |_| {}),
+    };
+    for (row, s) in sequences.iter().enumerate() {
+        out.copy_in(row * size, states, s * size, size)?;
+    }
+    Ok(out)
 }
 
 /// Writes `rows` [S, …] to the places of `sequences` in `states` [B, …].
-pub fn scatter(states: &mut Tensor, rows: &Tensor, sequences: &[usize]) {
+pub fn scatter(states: &mut Tensor, rows: &Tensor, sequences: &[usize]) -> Result<()> {
     if sequences.iter().copied().eq(0..states.dims()[0]) {
         *states = rows.clone();
-        return;
+        return Ok(());
     }
     let size = states.numel() / states.dims()[0].max(1);
-    let values = states.f32_mut();
-    for (row, s) in rows.f32().chunks_exact(size).zip(sequences) {
-        values[s * size..][..size].copy_from_slice(row);
+    for (row, s) in sequences.iter().enumerate() {
+        states.copy_in(s * size, rows, row * size, size)?;
     }
+    Ok(())
 }

@@ -57,8 +57,20 @@ impl<'i> Input<'i> {
 pub struct Output {
     /// [R, d], after the final norm: what the head multiplies.
     pub hidden: Var,
-    /// Per MoE layer in order: tokens routed to each expert, `[E]`.
-    pub loads: Vec<Vec<u32>>,
+    /// Per MoE layer in order: the experts' row offsets, u32 [E + 1], where the model computes; see [`Output::counts`].
+    pub loads: Vec<Tensor>,
+}
+
+impl Output {
+    /// Tokens that [`Output::loads`] routed to each expert, per MoE layer `[E]`.
+    ///
+    /// # Errors
+    /// On a GPU, where the driver fails.
+    pub fn counts(loads: &[Tensor]) -> Result<Vec<Vec<u32>>> {
+        let offsets = Tensor::to_host_together(&loads.iter().collect::<Vec<_>>())?;
+        let counts = |offsets: &Tensor| offsets.values::<u32>().windows(2).map(|w| w[1] - w[0]).collect();
+        Ok(offsets.iter().map(counts).collect())
+    }
 }
 
 impl Lm {
@@ -102,17 +114,13 @@ impl Lm {
         let mut h = embedding(tape, input.tokens, &tape.param(&self.params, self.embeddings), hidden)?;
         for i in 0..self.blocks.len() {
             let masks = masks.map_or(&unmasked, |m| &m.layers[i]);
-            let mut load = Vec::new();
             h = if input.recompute {
-                self.recomputed_block(tape, i, h, masks, input.segments, &mut load)?
+                self.recomputed_block(tape, i, h, masks, input.segments, &mut loads)?
             } else {
                 let ctx =
                     Context { params: &self.params, segments: input.segments, masks, sequences: &[], probe: None };
-                self.block(tape, i, &h, &ctx, None, Some(&mut load))?
+                self.block(tape, i, &h, &ctx, None, Some(&mut loads))?
             };
-            if !load.is_empty() {
-                loads.push(load);
-            }
         }
         Ok(Output { hidden: self.final_norm(tape, &h, masks)?, loads })
     }
@@ -182,10 +190,15 @@ impl Lm {
         tape.param(&self.params, self.head)
     }
 
-    /// Logits [R, V] of every row: for tests and small batches. Losses work on hidden states and never store these.
+    /// A weight that is where the model computes, and stored as its activations are.
+    pub fn sample_weight(&self) -> &Tensor {
+        self.params.weight(self.embeddings)
+    }
+
+    /// Logits [R, V] of every row, in f32: for tests and small batches. Losses work on hidden states and never store these.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let tape = Tape::inference();
-        Ok(crate::ops::linear::linear(&tape, &Var::constant(hidden.clone()), &self.head(&tape))?.into_value())
+        Ok(crate::ops::linear::linear_wide(&tape, &Var::constant(hidden.clone()), &self.head(&tape))?.into_value())
     }
 
     fn check_rows(&self, input: &Input<'_>) -> Result<()> {
@@ -203,7 +216,7 @@ impl Lm {
         h: &Var,
         ctx: &Context<'_>,
         cache: Option<&mut LayerCache>,
-        loads: Option<&mut Vec<u32>>,
+        loads: Option<&mut Vec<Tensor>>,
     ) -> Result<Var> {
         let block = &self.blocks[i];
         let (hidden, keep) = (ctx.masks.hidden.as_ref(), ctx.masks.keep.as_ref());
@@ -224,7 +237,7 @@ impl Lm {
         h: Var,
         masks: &LayerMasks,
         segments: &Segments,
-        loads: &mut Vec<u32>,
+        loads: &mut Vec<Tensor>,
     ) -> Result<Var> {
         let (inner_masks, segments) = (masks.clone(), segments.clone());
         // Filled by the first run; the second, in backward, routes the same tokens again.
@@ -240,7 +253,7 @@ impl Lm {
             inner_load.borrow_mut().get_or_insert(load);
             Ok(vec![h])
         })?;
-        loads.extend(load.borrow().iter().flatten());
+        loads.extend(load.borrow().iter().flatten().cloned());
         Ok(outputs.pop().unwrap_or_else(|| unreachable!("one output")))
     }
 

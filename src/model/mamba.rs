@@ -9,6 +9,7 @@ use crate::ops::causal_conv1d::{causal_conv1d, next_state};
 use crate::ops::gated_group_norm::gated_group_norm;
 use crate::ops::linear::{linear, linear_split};
 use crate::ops::ssd_scan::{ScanOptions, ssd_scan};
+use crate::tensor::Tensor;
 use crate::{Error, Result};
 
 pub struct MambaMixer {
@@ -48,7 +49,7 @@ impl Mixer for MambaMixer {
         x: &Var,
         ctx: &Context<'_>,
         cache: Option<&mut LayerCache>,
-        _: Option<&mut Vec<u32>>,
+        _: Option<&mut Vec<Tensor>>,
     ) -> Result<Var> {
         let s = &self.sizes;
         let param = |id| ctx.param(tape, id);
@@ -61,11 +62,11 @@ impl Mixer for MambaMixer {
         let [z, xbc, dt] = &parts[..] else { unreachable!("three widths, three parts") };
         ctx.read(Reading::MambaInput(xbc.value()));
 
-        let before = cache.as_ref().map(|c| gather(&c.conv, ctx.sequences));
+        let before = cache.as_ref().map(|c| gather(&c.conv, ctx.sequences)).transpose()?;
         let bias = self.conv_bias.map(param);
         let conv = causal_conv1d(tape, xbc, &param(self.conv_weight), bias.as_ref(), ctx.segments, before.as_ref())?;
 
-        let initial = cache.as_ref().map(|c| Var::constant(gather(&c.ssm, ctx.sequences)));
+        let initial = cache.as_ref().map(|c| gather(&c.ssm, ctx.sequences)).transpose()?.map(Var::constant);
         let options = ScanOptions {
             heads: s.heads,
             head_dim: s.head_dim,
@@ -81,9 +82,9 @@ impl Mixer for MambaMixer {
         let scan = ssd_scan(tape, &conv, dt, &param(self.a_log), &param(self.d), &param(self.dt_bias), &options)?;
 
         if let (Some(MambaCache { conv, ssm }), Some(state)) = (cache, &scan.final_state) {
-            let inputs = next_state(xbc.value(), ctx.segments, s.conv_kernel, before.as_ref());
-            scatter(conv, &inputs, ctx.sequences);
-            scatter(ssm, state.value(), ctx.sequences);
+            let inputs = next_state(xbc.value(), ctx.segments, s.conv_kernel, before.as_ref())?;
+            scatter(conv, &inputs, ctx.sequences)?;
+            scatter(ssm, state.value(), ctx.sequences)?;
         }
         let mask = ctx.masks.heads.as_ref().map(|mask| (mask, s.head_dim));
         let y = gated_group_norm(tape, &scan.y, z, &param(self.norm), s.groups, self.eps, mask)?;

@@ -7,6 +7,7 @@ use crate::Result;
 use crate::autograd::{Mask, ParamId, Tape, Var};
 use crate::ops::linear::linear;
 use crate::ops::relu2::relu2;
+use crate::tensor::Tensor;
 
 pub struct MlpMixer {
     up: ParamId,
@@ -35,7 +36,7 @@ impl Mixer for MlpMixer {
         x: &Var,
         ctx: &Context<'_>,
         cache: Option<&mut LayerCache>,
-        _: Option<&mut Vec<u32>>,
+        _: Option<&mut Vec<Tensor>>,
     ) -> Result<Var> {
         LayerCache::refuse("mlp", cache)?;
         self.apply(tape, x, ctx, ctx.masks.shared.as_ref())

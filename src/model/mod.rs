@@ -11,6 +11,7 @@ mod mamba;
 mod masks;
 mod mlp;
 mod moe;
+mod place;
 mod probe;
 mod stored;
 
@@ -19,6 +20,7 @@ pub use config::Config;
 pub use init::initialise;
 pub use lm::{Input, Lm, Output};
 pub use masks::{ExpertMasking, LayerMasks, Masks};
+pub use place::{Purpose, place};
 pub use probe::{Probe, Reading};
 pub use stored::{StoredLm, load, save};
 

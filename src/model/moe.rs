@@ -9,12 +9,13 @@ use super::probe::Reading;
 use crate::Result;
 use crate::autograd::{ParamId, Tape, Var};
 use crate::ops::grouped_gemm::grouped_gemm;
-use crate::ops::linear::linear;
+use crate::ops::linear::{linear, linear_wide};
 use crate::ops::moe_combine::moe_combine;
 use crate::ops::moe_permute::{Dispatch, moe_permute};
 use crate::ops::moe_route::{RouteOptions, moe_route};
 use crate::ops::relu2::relu2;
 use crate::ops::residual_add::residual_add;
+use crate::tensor::Tensor;
 
 pub struct MoeMixer {
     experts: usize,
@@ -53,29 +54,30 @@ impl MoeMixer {
     }
 
     /// The experts' share: x [R, d] → [R, d].
-    fn routed(&self, tape: &Tape<'_>, x: &Var, ctx: &Context<'_>, loads: Option<&mut Vec<u32>>) -> Result<Var> {
+    fn routed(&self, tape: &Tape<'_>, x: &Var, ctx: &Context<'_>, loads: Option<&mut Vec<Tensor>>) -> Result<Var> {
         let param = |id| ctx.param(tape, id);
         let masks = ctx.masks;
         let (score_mask, output_mask) = match masks.expert_masking {
             ExpertMasking::Score => (masks.experts.as_ref(), None),
             ExpertMasking::Output => (None, masks.experts.as_ref()),
         };
-        let logits = linear(tape, x, &param(self.gate))?;
+        let logits = linear_wide(tape, x, &param(self.gate))?;
         let bias = &ctx.params.get(self.correction_bias).value;
         let routing = moe_route(tape, &logits, bias, self.route, score_mask)?;
-        let dispatch = Dispatch::new(&routing.experts, self.route.top_k, self.experts)?;
+        let draws = masks.routed.as_ref().map(|mask| &mask.draws);
+        let dispatch = Dispatch::of(&routing.experts, self.route.top_k, self.experts, draws)?;
         if let Some(loads) = loads {
-            loads.extend(dispatch.offsets.windows(2).map(|w| (w[1] - w[0]) as u32));
+            loads.push(dispatch.loads()?);
         }
         let inner = match self.latent {
             Some((down, _)) => linear(tape, x, &param(down))?,
             None => x.clone(),
         };
         let rows = moe_permute(tape, &inner, &dispatch)?;
-        let up = grouped_gemm(tape, &rows, &param(self.up), &dispatch.offsets)?;
-        let width = masks.routed.as_ref().map(|m| m.with_draws(m.draws.permuted(&dispatch.tokens_of_rows())));
+        let up = grouped_gemm(tape, &rows, &param(self.up), &dispatch)?;
+        let width = masks.routed.as_ref().zip(dispatch.draws()).map(|(mask, draws)| mask.with_draws(draws.clone()));
         let activation = relu2(tape, &up, width.as_ref())?;
-        let down = grouped_gemm(tape, &activation, &param(self.down), &dispatch.offsets)?;
+        let down = grouped_gemm(tape, &activation, &param(self.down), &dispatch)?;
         ctx.read(Reading::Experts {
             activation: activation.value(),
             output: down.value(),
@@ -97,7 +99,7 @@ impl Mixer for MoeMixer {
         x: &Var,
         ctx: &Context<'_>,
         cache: Option<&mut LayerCache>,
-        loads: Option<&mut Vec<u32>>,
+        loads: Option<&mut Vec<Tensor>>,
     ) -> Result<Var> {
         LayerCache::refuse("moe", cache)?;
         let routed = self.routed(tape, x, ctx, loads)?;

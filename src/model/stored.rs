@@ -9,7 +9,7 @@ use super::checkpoint::{
 use super::{Lm, param};
 use crate::Result;
 use crate::autograd::Params;
-use crate::tensor::Tensor;
+use crate::tensor::{DType, Tensor};
 
 /// A model as it was read.
 pub struct StoredLm {
@@ -36,8 +36,15 @@ pub fn load(dir: &Path, mtp: MtpChoice) -> Result<StoredLm> {
 
 /// Writes a model to `dir` in one step; `dtype(name)` is the format of each parameter.
 pub fn save(dir: &Path, lm: &Lm, dtype: impl Fn(usize) -> DiskDtype, options: &SaveOptions<'_>) -> Result<SaveReport> {
-    let tensors: Vec<TensorToSave<'_>> = (lm.params.iter())
-        .map(|(id, p)| TensorToSave { name: &p.name, shape: p.value.dims(), dtype: dtype(id.0), data: p.value.f32() })
+    let values: Vec<Tensor> =
+        lm.params.iter().map(|(_, p)| Ok(p.value.to_host()?.cast(DType::F32))).collect::<Result<_>>()?;
+    let tensors: Vec<TensorToSave<'_>> = (lm.params.iter().zip(&values))
+        .map(|((id, p), value)| TensorToSave {
+            name: &p.name,
+            shape: p.value.dims(),
+            dtype: dtype(id.0),
+            data: value.f32(),
+        })
         .collect();
     write(dir, &lm.config, &tensors, options)
 }

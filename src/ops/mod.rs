@@ -1,7 +1,9 @@
 //! The operations, one folder each.
 //!
 //! In every folder: `mod.rs` the contract (shapes, errors, what goes on the tape), `reference.rs` a naive f64 version,
-//! `cases.rs` inputs that tests, benches and kernel checks share, `cpu.rs` the f32 code.
+//! `cases.rs` inputs that tests, benches and kernel checks share, `cpu.rs` the f32 code, `cuda.rs` the launches on a GPU.
+//!
+//! Where the inputs are, there an op computes: `mod.rs` asks the first of them, and nobody else does.
 //!
 //! Activations are flat: [R, …] with R rows, one per token. [`Segments`](crate::tensor::Segments) say which rows form a
 //! sequence; a [`Mask`](crate::autograd::Mask) knows which draw a row belongs to.
@@ -13,6 +15,7 @@ pub mod cross_entropy;
 pub mod distill_loss;
 pub mod embedding;
 pub mod gated_group_norm;
+mod gpu;
 pub mod grouped_gemm;
 pub mod gumbel_softmax;
 pub mod linear;

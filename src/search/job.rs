@@ -7,10 +7,12 @@ use super::objective::{Budget, Penalty, budget_penalty};
 use super::router::{Router, RouterOptions, argmax, log_probabilities, probabilities};
 use super::schedule::Annealing;
 use super::state::{GateState, SearchState, axis_norms};
+use crate::autograd::transfer::to_gpu;
 use crate::autograd::{Draws, Gradients, Params, Tape, Var};
 use crate::cost::Resource;
 use crate::data::Batch;
-use crate::model::{ExpertMasking, Lm};
+use crate::device::Place;
+use crate::model::{self, ExpertMasking, Lm, Purpose};
 use crate::ops::distill_loss::DistillOptions;
 use crate::ops::gumbel_softmax::{gumbel_noise, gumbel_softmax};
 use crate::supernet::{Axis, Choice, SearchSpace};
@@ -112,6 +114,8 @@ pub struct Search<'p> {
     alone: Option<Params>,
     step: Option<StepSums>,
     state: Option<SearchState>,
+    /// The parent on the GPU that the supernet is on. The router, whose results every step looks at, stays on the host.
+    placed: Option<(Place, Lm)>,
 }
 
 /// What is the same for all micro-batches of a step, and what adds up over them.
@@ -151,7 +155,7 @@ impl<'p> Search<'p> {
         let router = Router::new(store, &candidates, options.router, seed);
         let supernet = Lm::new(parent.config.clone(), params)?;
         let alone = (!joint).then_some(alone);
-        Ok(Search { parent, space, resources, options, supernet, router, alone, step: None, state: None })
+        Ok(Search { parent, space, resources, options, supernet, router, alone, step: None, state: None, placed: None })
     }
 
     /// The state after the last step of this process.
@@ -231,13 +235,17 @@ impl<'p> Search<'p> {
     ) -> Result<(f64, Vec<Tensor>)> {
         let tape = Tape::new();
         let (logits, y) = self.draws(&tape, noise, state.step)?;
+        let (y, parent) = match &self.placed {
+            Some((place, parent)) => (to_gpu(&tape, &y, &place.gpu)?, parent),
+            None => (y, self.parent),
+        };
         let of_sequence = (0..batch.sequences).map(|i| ((state.first_sequence + i) % self.options.draws) as u32);
         let draws = Draws::Sequences { length: batch.length, of_sequence: of_sequence.collect() };
         let masks = self.space.masks(&y, &tape, draws, self.options.expert_masking)?;
         let student = Student { lm: &self.supernet, masks: Some(&masks), recompute: self.options.recompute };
-        let loss = distillation(&tape, self.parent, student, batch, &self.options.distill)?;
-        let value = f64::from(loss.value().item());
+        let loss = distillation(&tape, parent, student, batch, &self.options.distill)?;
         let leaves = tape.backward(&loss, share, grads)?;
+        let value = f64::from(loss.value().read_item()?);
         let dz = logits.iter().map(|z| leaves.take(z).unwrap_or_else(|| Tensor::zeros(z.shape().clone())));
         Ok((value, dz.collect()))
     }
@@ -300,6 +308,18 @@ impl Job for Search<'_> {
 
     fn params_mut(&mut self) -> &mut Params {
         self.alone.as_mut().unwrap_or(&mut self.supernet.params)
+    }
+
+    fn place(&mut self, place: &Place) -> Result<()> {
+        let parent = self.parent.placed(place, Purpose::Inference)?;
+        // Weights that are not trained are the parent's own.
+        let params = match self.options.train {
+            Trained::Joint => model::place(&self.supernet.params, place, Purpose::Training)?,
+            Trained::Router => shared(&parent.params, false),
+        };
+        self.supernet = Lm::new(self.supernet.config.clone(), params)?;
+        self.placed = Some((place.clone(), parent));
+        Ok(())
     }
 
     fn micro_batch(&mut self, batch: &Batch, share: f32, state: &StepState, grads: &mut Gradients) -> Result<f64> {

@@ -37,7 +37,12 @@ pub struct Score {
 }
 
 /// Scores items in batches of whole items.
+///
+/// # Errors
+/// Those of the model, and where the GPU that is computed on fails.
 pub fn score(lm: &Lm, items: &[Item]) -> Result<Vec<Score>> {
+    let placed = lm.at_current_place()?;
+    let lm = placed.as_ref().unwrap_or(lm);
     let mut scores = Vec::with_capacity(items.len());
     let mut rest = items;
     while !rest.is_empty() {
@@ -149,6 +154,8 @@ pub fn evaluate_tasks(lm: &Lm, config: &TasksConfig, seed: u64, per_task: usize)
         let found = format!("a vocabulary of {}", lm.config.vocab_size);
         return Err(Error::Usage(format!("found {found}, expected at least 128: the built-in tasks are ASCII bytes")));
     }
+    let placed = lm.at_current_place()?;
+    let lm = placed.as_ref().unwrap_or(lm);
     let mut parts = Vec::new();
     for (name, examples) in tasks::held_out(config, seed, per_task)? {
         let items: Vec<Item> = (examples.iter())
@@ -210,6 +217,8 @@ impl RecordSet {
 
 /// Each kind of record that occurs is a part of the result.
 pub fn evaluate_records(lm: &Lm, records: &RecordSet) -> Result<Evaluation> {
+    let placed = lm.at_current_place()?;
+    let lm = placed.as_ref().unwrap_or(lm);
     let RecordSet { texts, completions, choices, questions } = records;
     let mut parts = Vec::new();
     if !texts.is_empty() {

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::training::Training;
 use crate::autograd::{Gradients, Params, Tape};
 use crate::data::{Batch, DataConfig, TasksConfig};
-use crate::device::memory;
+use crate::device::{Place, memory};
 use crate::model::checkpoint::{DiskDtype, SaveOptions};
-use crate::model::{Config, Input, Lm};
+use crate::model::{Config, Input, Lm, Output, Purpose};
 use crate::ops::cross_entropy::cross_entropy;
 use crate::run::{self, RunDir, digest_file};
 use crate::train::{Job, Progress, StepState, train};
@@ -182,16 +182,22 @@ impl Job for Pretrain {
         &mut self.lm.params
     }
 
+    fn place(&mut self, place: &Place) -> Result<()> {
+        self.lm = self.lm.placed(place, Purpose::Training)?;
+        Ok(())
+    }
+
     fn micro_batch(&mut self, batch: &Batch, share: f32, _: &StepState, grads: &mut Gradients) -> Result<f64> {
         let segments = batch.rows()?;
         let tape = Tape::new();
         let input = Input { tokens: &batch.tokens, segments: &segments, masks: None, recompute: self.recompute };
         let output = self.lm.forward(&tape, &input)?;
         let loss = cross_entropy(&tape, &output.hidden, &self.lm.head(&tape), &batch.targets)?;
-        let value = f64::from(loss.value().item());
         tape.backward(&loss, share, grads)?;
-        self.loads.resize(output.loads.len(), Vec::new());
-        for (sum, load) in self.loads.iter_mut().zip(&output.loads) {
+        let value = f64::from(loss.value().read_item()?);
+        let loads = Output::counts(&output.loads)?;
+        self.loads.resize(loads.len(), Vec::new());
+        for (sum, load) in self.loads.iter_mut().zip(&loads) {
             sum.resize(load.len(), 0);
             sum.iter_mut().zip(load).for_each(|(sum, n)| *sum += u64::from(*n));
         }
@@ -203,11 +209,12 @@ impl Job for Pretrain {
         let loads = std::mem::take(&mut self.loads);
         for (id, load) in self.lm.routing_biases().into_iter().zip(loads) {
             let mean = load.iter().sum::<u64>() as f32 / load.len() as f32;
-            let bias = self.lm.params.get_mut(id).value.f32_mut();
-            for (bias, n) in bias.iter_mut().zip(load) {
+            let mut bias = self.lm.params.get(id).value.to_host()?;
+            for (bias, n) in bias.f32_mut().iter_mut().zip(load) {
                 let error = mean - n as f32;
                 *bias += if error == 0.0 { 0.0 } else { self.balance_rate * error.signum() };
             }
+            self.lm.params.replace(id, bias)?;
         }
         Ok(())
     }

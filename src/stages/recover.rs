@@ -3,7 +3,8 @@
 use crate::Result;
 use crate::autograd::{Gradients, Params, Tape};
 use crate::data::Batch;
-use crate::model::Lm;
+use crate::device::Place;
+use crate::model::{Lm, Purpose};
 use crate::ops::distill_loss::DistillOptions;
 use crate::train::{Job, StepState, Student, distillation};
 
@@ -13,6 +14,14 @@ pub struct Recover<'p> {
     pub parent: &'p Lm,
     pub options: DistillOptions,
     pub recompute: bool,
+    /// The parent on the GPU that the student learns on.
+    teacher: Option<Lm>,
+}
+
+impl<'p> Recover<'p> {
+    pub fn new(student: Lm, parent: &'p Lm, options: DistillOptions, recompute: bool) -> Recover<'p> {
+        Recover { student, parent, options, recompute, teacher: None }
+    }
 }
 
 impl Job for Recover<'_> {
@@ -24,12 +33,17 @@ impl Job for Recover<'_> {
         &mut self.student.params
     }
 
+    fn place(&mut self, place: &Place) -> Result<()> {
+        self.teacher = Some(self.parent.placed(place, Purpose::Inference)?);
+        self.student = self.student.placed(place, Purpose::Training)?;
+        Ok(())
+    }
+
     fn micro_batch(&mut self, batch: &Batch, share: f32, _: &StepState, grads: &mut Gradients) -> Result<f64> {
         let tape = Tape::new();
         let student = Student { lm: &self.student, masks: None, recompute: self.recompute };
-        let loss = distillation(&tape, self.parent, student, batch, &self.options)?;
-        let value = f64::from(loss.value().item());
+        let loss = distillation(&tape, self.teacher.as_ref().unwrap_or(self.parent), student, batch, &self.options)?;
         tape.backward(&loss, share, grads)?;
-        Ok(value)
+        Ok(f64::from(loss.value().read_item()?))
     }
 }

@@ -1,12 +1,16 @@
 //! Contiguous arrays with a dtype and a shape.
 
+mod gpu;
 mod segments;
 
 use std::fmt;
 use std::sync::Arc;
 
+use crate::Result;
 use crate::device::pool::Buffer;
 use half::bf16;
+
+use gpu::OnGpu;
 
 pub use segments::Segments;
 
@@ -81,9 +85,10 @@ enum Storage {
     I64(Arc<Buffer<i64>>),
     U32(Arc<Buffer<u32>>),
     U8(Arc<Buffer<u8>>),
+    Gpu(OnGpu),
 }
 
-/// A contiguous array. Cloning shares the values; writing to a shared one copies it first.
+/// A contiguous array, in this machine's memory or in a GPU's. Cloning shares the values; writing to a shared one copies it first.
 #[derive(Clone)]
 pub struct Tensor {
     shape: Shape,
@@ -167,7 +172,8 @@ impl Tensor {
     }
 
     pub fn dtype(&self) -> DType {
-        match self.storage {
+        match &self.storage {
+            Storage::Gpu(storage) => storage.dtype,
             Storage::F32(_) => DType::F32,
             Storage::Bf16(_) => DType::Bf16,
             Storage::I64(_) => DType::I64,
@@ -176,9 +182,10 @@ impl Tensor {
         }
     }
 
-    /// The values of a tensor of `T`. Panics on another dtype: an op checks dtypes before it reads.
+    /// The values of a tensor of `T`. Panics on another dtype and on a GPU's tensor: an op checks before it reads, and
+    /// [`Tensor::to_host`] is for everybody else.
     pub fn values<T: Element>(&self) -> &[T] {
-        T::values(self).unwrap_or_else(|| panic!("values of {:?} read as {:?}", self.dtype(), T::DTYPE))
+        T::values(self).unwrap_or_else(|| panic!("values of {self:?} read as {:?}", T::DTYPE))
     }
 
     pub fn f32(&self) -> &[f32] {
@@ -204,6 +211,7 @@ impl Tensor {
             Storage::I64(v) => Arc::strong_count(v) == 1,
             Storage::U32(v) => Arc::strong_count(v) == 1,
             Storage::U8(v) => Arc::strong_count(v) == 1,
+            Storage::Gpu(storage) => storage.is_unique(),
         }
     }
 
@@ -220,9 +228,12 @@ impl Tensor {
         self.f32()[0]
     }
 
-    /// self += other, element by element.
-    pub fn add_assign(&mut self, other: &Tensor) {
+    /// self += other, element by element, where both are.
+    pub fn add_assign(&mut self, other: &Tensor) -> Result<()> {
         assert_eq!(self.numel(), other.numel(), "{:?} += {:?}", self.shape, other.shape);
+        if let Some(gpu) = self.gpu().cloned() {
+            return self.add_on(&gpu, other);
+        }
         let addend = other.f32();
         let values = self.f32_mut();
         crate::device::parallel::for_rows(values, 1, |first, block| {
@@ -230,12 +241,14 @@ impl Tensor {
                 *v += a;
             }
         });
+        Ok(())
     }
 }
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor<{:?}>{:?}", self.dtype(), self.shape)
+        write!(f, "Tensor<{:?}>{:?}", self.dtype(), self.shape)?;
+        self.gpu().map_or(Ok(()), |gpu| write!(f, " on cuda:{}", gpu.ordinal))
     }
 }
 

@@ -15,6 +15,7 @@ pub use state::Numbers;
 use crate::Result;
 use crate::autograd::{Gradients, Params};
 use crate::data::Batch;
+use crate::device::Place;
 
 /// What a step knows of where it stands.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,14 @@ pub struct StepState {
 pub trait Job {
     fn params(&self) -> &Params;
     fn params_mut(&mut self) -> &mut Params;
+
+    /// Moves the models to a GPU, before the first step. What was there for reading stays readable.
+    ///
+    /// # Errors
+    /// Where the GPU's memory is too small.
+    fn place(&mut self, _place: &Place) -> Result<()> {
+        Ok(())
+    }
 
     /// Forward and backward of one micro-batch. Its gradients, times `share` (its part of the step's valid tokens), are added
     /// to `grads`. Returns the mean loss over its valid tokens, in nats.

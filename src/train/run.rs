@@ -8,6 +8,7 @@ use super::state::{self, Numbers};
 use super::{Job, Progress, Schedule, StepState, World};
 use crate::autograd::{Gradients, Params};
 use crate::data::{Batch, Loader, LoaderConfig, Source};
+use crate::device;
 use crate::ops::adamw::{self, AdamWOptions, Moments};
 use crate::run::{Checkpoints, Metrics, RunDir};
 use crate::{Error, Result};
@@ -61,7 +62,10 @@ pub fn train(
 ) -> Result<Summary> {
     let folder = run.folder(name)?;
     let checkpoints = Checkpoints::new(&folder.join("checkpoints"), KEEP);
-    let mut moments = Moments::new(job.params());
+    if let Some(place) = device::current() {
+        job.place(&place)?;
+    }
+    let mut moments = Moments::new(job.params())?;
     let mut at = Numbers { step: 0, updates: 0, tokens: 0, finished: false };
     if let Some(found) = checkpoints.latest()?.found {
         at = state::load(&found.path, job.params_mut(), &mut moments)?;
@@ -89,6 +93,7 @@ pub fn train(
             checkpoints.save(at.step, |dir: &Path| state::save(dir, job.params(), &moments, &at))?;
         }
     }
+    job.params_mut().retrieve()?;
     let last = metrics.last("loss", 25)?;
     Ok(Summary {
         steps: at.step,
@@ -100,8 +105,13 @@ pub fn train(
 
 /// Weights that an update blew up must not replace the checkpoints before them.
 fn check_finite(params: &Params, step: u64) -> Result<()> {
-    let bad = params.iter().find_map(|(_, param)| param.value.f32().iter().find(|value| !value.is_finite()));
-    bad.map_or(Ok(()), |value| Err(Error::Diverged { what: "a weight", value: *value, step }))
+    for (_, param) in params.iter() {
+        let values = param.value.to_host()?;
+        if let Some(value) = values.f32().iter().find(|value| !value.is_finite()) {
+            return Err(Error::Diverged { what: "a weight", value: *value, step });
+        }
+    }
+    Ok(())
 }
 
 /// One step: gradients of all micro-batches, clipping, update. Returns its line of metrics.
@@ -129,13 +139,13 @@ fn step(
         }
         state.first_sequence += part.sequences;
     }
-    let norm = World.sum(adamw::squared_norm(grads.iter())).sqrt() as f32;
+    let norm = World.sum(adamw::squared_norm(grads.iter())?).sqrt() as f32;
     for (what, value) in [("the loss", loss as f32), ("the gradient norm", norm)] {
         if !value.is_finite() {
             return Err(Error::Diverged { what, value, step });
         }
     }
-    adamw::step(job.params_mut(), grads, moments, state.learning_rate, (norm, options.max_norm), &options.optimizer);
+    adamw::step(job.params_mut(), grads, moments, state.learning_rate, (norm, options.max_norm), &options.optimizer)?;
     job.after_step(&state)?;
     let mut line = Map::new();
     line.insert("step".into(), step.into());

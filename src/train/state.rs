@@ -5,9 +5,9 @@ use std::path::Path;
 use safetensors::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
-use crate::autograd::Params;
+use crate::autograd::{ParamId, Params};
 use crate::ops::adamw::Moments;
-use crate::tensor::Tensor;
+use crate::tensor::{DType, Tensor};
 use crate::{Error, Result};
 
 const TENSORS: &str = "state.safetensors";
@@ -27,10 +27,10 @@ pub struct Numbers {
     pub finished: bool,
 }
 
-/// An f32 tensor as the safetensors crate wants it.
-struct Bytes<'t>(&'t Tensor);
+/// An f32 tensor, on the host, as the safetensors crate wants it.
+struct Bytes(Tensor);
 
-impl View for Bytes<'_> {
+impl View for Bytes {
     fn dtype(&self) -> Dtype {
         Dtype::F32
     }
@@ -47,12 +47,14 @@ impl View for Bytes<'_> {
 
 /// Writes the state into `dir`. Frozen parameters are written too: a job may change them (routing biases).
 pub fn save(dir: &Path, params: &Params, moments: &Moments, numbers: &Numbers) -> Result<()> {
-    let tensors = params.iter().flat_map(|(id, p)| {
+    let mut tensors = Vec::new();
+    for (id, p) in params.iter() {
         let moments = [("first", &moments.first[id.0]), ("second", &moments.second[id.0])];
-        let moments =
-            moments.into_iter().filter(|_| p.trainable).map(|(kind, t)| (format!("{kind}/{}", p.name), Bytes(t)));
-        std::iter::once((format!("param/{}", p.name), Bytes(&p.value))).chain(moments)
-    });
+        let kinds = std::iter::once(("param", &p.value)).chain(moments.into_iter().filter(|_| p.trainable));
+        for (kind, tensor) in kinds {
+            tensors.push((format!("{kind}/{}", p.name), Bytes(tensor.to_host()?.cast(DType::F32))));
+        }
+    }
     let path = dir.join(TENSORS);
     safetensors::serialize_to_file(tensors, None, &path)
         .map_err(|e| Error::io(&path, "write")(std::io::Error::other(e.to_string())))?;
@@ -72,23 +74,29 @@ pub fn load(dir: &Path, params: &mut Params, moments: &mut Moments) -> Result<Nu
     let file = SafeTensors::deserialize(&bytes)
         .map_err(|e| Error::input(&path, "header", e.to_string(), "a safetensors file"))?;
     for i in 0..params.len() {
-        let param = params.get_mut(crate::autograd::ParamId(i));
-        read(&file, &path, &format!("param/{}", param.name), &mut param.value)?;
+        let id = ParamId(i);
+        let param = params.get(id);
+        let value = read(&file, &path, &format!("param/{}", param.name), &param.value)?;
         if param.trainable {
-            read(&file, &path, &format!("first/{}", param.name), &mut moments.first[i])?;
-            read(&file, &path, &format!("second/{}", param.name), &mut moments.second[i])?;
+            for (kind, tensor) in [("first", &mut moments.first[i]), ("second", &mut moments.second[i])] {
+                let read = read(&file, &path, &format!("{kind}/{}", param.name), tensor)?;
+                *tensor = tensor.gpu().map_or(Ok(read.clone()), |gpu| read.to_gpu(gpu))?;
+            }
         }
+        params.replace(id, value)?;
     }
     moments.updates = numbers.updates;
     Ok(numbers)
 }
 
-fn read(file: &SafeTensors<'_>, path: &Path, name: &str, into: &mut Tensor) -> Result<()> {
+/// A tensor of the shape of `like`, on the host.
+fn read(file: &SafeTensors<'_>, path: &Path, name: &str, like: &Tensor) -> Result<Tensor> {
     let found = file.tensor(name).map_err(|_| Error::input(path, name, "no such tensor", "one for every parameter"))?;
-    if found.shape() != into.dims() || found.dtype() != Dtype::F32 {
-        let (found, expected) = (format!("{:?}{:?}", found.dtype(), found.shape()), format!("F32{:?}", into.dims()));
+    if found.shape() != like.dims() || found.dtype() != Dtype::F32 {
+        let (found, expected) = (format!("{:?}{:?}", found.dtype(), found.shape()), format!("F32{:?}", like.dims()));
         return Err(Error::input(path, name, found, expected));
     }
-    bytemuck::cast_slice_mut::<f32, u8>(into.f32_mut()).copy_from_slice(found.data());
-    Ok(())
+    Ok(Tensor::build(like.dims(), |values| {
+        bytemuck::cast_slice_mut::<f32, u8>(values).copy_from_slice(found.data());
+    }))
 }

@@ -2,9 +2,14 @@
 //! references, and does nothing that gpusim objects to: no access out of bounds, no unwritten memory read, no race, no leak.
 //! Without a driver, commands say so and end with exit code 2.
 
+#[path = "../common/mod.rs"]
+mod common;
+mod train;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard};
 
 use autocompress::device::cuda::bench::{self, Counted};
 use autocompress::device::cuda::check::{self, Outcome};
@@ -18,9 +23,15 @@ const MOST_SECTORS: f64 = 1.1;
 /// Of products on tensor cores: multiply-adds there over those of the formula.
 const LEAST_ON_TENSOR_CORES: f64 = 0.95;
 
-/// gpusim's findings and counts are the process's, so what looks at them is one test.
+/// gpusim's findings and counts are the process's, and so is its memory: one test at a time uses it.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 #[test]
 fn every_kernel_equals_its_reference_on_gpusim() {
+    let _alone = alone();
     let sim = gpusim::install().unwrap();
     let cuda = Cuda::open(0).unwrap();
     assert_eq!(cuda.name, "gpusim", "the tests must not run on a real device");
@@ -228,10 +239,58 @@ fn commands_run_on_the_driver_that_the_loader_finds() {
         (&["--device", "cpu", "kernels", "check"], "kernels run on a GPU"),
         (&["--device", "cuda:7", "kernels", "check"], "found 1 CUDA devices"),
         (&["--device", "tpu", "kernels", "list"], "expected cpu, cuda, cuda:N or auto"),
-        (&["--device", "cuda", "inspect", "nowhere"], "only `kernels list` and `kernels check` run on a GPU so far"),
+        (&["--device", "cuda", "--precision", "fp64", "inspect", "nowhere"], "expected f32 or bf16"),
     ] {
         let output = run(args);
         let stderr = text(&output.stderr);
         assert!(output.status.code() == Some(2) && stderr.contains(message), "{args:?}: {stderr}");
+    }
+}
+
+/// Training and inference through the program: on the device, or on the CPU with a word about it.
+#[test]
+fn models_compute_on_the_driver_that_the_loader_finds() {
+    let (driver, empty) = (with_gpusim(), tempfile::tempdir().unwrap());
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/reference/base");
+    let generate = |device: &[&str], libraries: &Path| {
+        let args = [device, &["generate", model, "--prompt", "1+2=", "--max-tokens", "3", "--json"]].concat();
+        autocompress(&args, libraries)
+    };
+    let cpu = generate(&[], empty.path());
+    assert!(cpu.status.success() && cpu.stderr.is_empty(), "{}", text(&cpu.stderr));
+    for device in ["cuda", "auto"] {
+        let gpu = generate(&["--device", device, "--precision", "f32"], driver.path());
+        assert_eq!((text(&gpu.stdout), text(&gpu.stderr)), (text(&cpu.stdout), String::new()));
+    }
+    let none = generate(&["--device", "auto"], empty.path());
+    let said = text(&none.stderr);
+    // A machine with a driver of its own has nothing to say.
+    if !said.is_empty() {
+        assert_eq!(
+            (text(&none.stdout), said.as_str()),
+            (text(&cpu.stdout), "--device auto: found no GPU, computing on the CPU\n")
+        );
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = folder.path().join("recipe.toml");
+    let written = format!(
+        "[model]\nconfig = '{model}/config.json'\n[data]\nkind = 'tasks'\n\
+         [train]\nsteps = 1\nsequences = 2\nlength = 48\nlearning_rate = 1e-3\n"
+    );
+    std::fs::write(&recipe, written).unwrap();
+    let loss = |name: &str, device: &[&str], libraries: &Path| {
+        let out = folder.path().join(name);
+        let (recipe, out) = (recipe.to_str().unwrap(), out.to_str().unwrap());
+        let output =
+            autocompress(&[device, &["pretrain", recipe, "--out", out, "--quiet", "--json"]].concat(), libraries);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let trained: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        trained["loss"].as_f64().unwrap()
+    };
+    let cpu = loss("cpu", &[], empty.path());
+    for (precision, most) in [("f32", 1e-5), ("bf16", 1e-2)] {
+        let gpu = loss(precision, &["--device", "cuda", "--precision", precision], driver.path());
+        assert!((gpu - cpu).abs() < most * cpu, "{precision}: {gpu}, the CPU {cpu}");
     }
 }

@@ -174,7 +174,7 @@ impl<T: Pod> DeviceBuffer<T> {
         self.memory.context.bind_to_thread().map_err(|e| self.memory.failure("cuCtxSetCurrent", e))
     }
 
-    /// Copies `values`, as many as the buffer holds, from the host, and waits for it.
+    /// Copies `values`, as many as the buffer holds, from the host, in the stream's order.
     ///
     /// # Errors
     /// [`CudaError::Driver`]; [`CudaError::Limit`] where the lengths differ.
@@ -185,9 +185,8 @@ impl<T: Pod> DeviceBuffer<T> {
         }
         self.bind()?;
         let stream = self.memory.stream.cu_stream();
-        // SAFETY: the block holds `len` elements; the values live until the copy has been waited for.
+        // SAFETY: the block holds `len` elements; from pageable memory the driver takes the values before it returns.
         unsafe { result::memcpy_htod_async(self.block, values, stream) }
-            .and_then(|()| self.memory.stream.synchronize())
             .map_err(|e| self.memory.failure("cuMemcpyHtoDAsync", e))
     }
 
@@ -219,6 +218,54 @@ impl<T: Pod> DeviceBuffer<T> {
         // SAFETY: the block holds at least `bytes` bytes.
         unsafe { result::memset_d8_async(self.block, byte, bytes, self.memory.stream.cu_stream()) }
             .map_err(|e| self.memory.failure("cuMemsetD8Async", e))
+    }
+
+    /// Starts a copy of the elements from `first` on into `values`, which are whole after [`DeviceBuffer::wait`] alone.
+    ///
+    /// # Safety
+    /// `values` live, and nobody reads them, until then.
+    pub(crate) unsafe fn start_read(&self, first: usize, values: &mut [T]) -> Result<(), CudaError> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        self.inside(first, values.len())?;
+        self.bind()?;
+        let (from, stream) = (self.at(first), self.memory.stream.cu_stream());
+        // SAFETY: inside the block, T takes any bits, and the caller keeps the values.
+        unsafe { result::memcpy_dtoh_async(values, from, stream) }
+            .map_err(|e| self.memory.failure("cuMemcpyDtoHAsync", e))
+    }
+
+    /// Waits for everything launched and for the copies started.
+    pub(crate) fn wait(&self) -> Result<(), CudaError> {
+        self.memory.stream.synchronize().map_err(|e| self.memory.failure("cuStreamSynchronize", e))
+    }
+
+    /// Copies `count` elements from `source`, at `from`, to `to` of this buffer, in the stream's order. The two do not overlap.
+    pub(crate) fn copy(&self, to: usize, source: &DeviceBuffer<T>, from: usize, count: usize) -> Result<(), CudaError> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.inside(to, count)?;
+        source.inside(from, count)?;
+        self.bind()?;
+        let stream = self.memory.stream.cu_stream();
+        // SAFETY: both stretches lie inside their blocks.
+        unsafe { result::memcpy_dtod_async(self.at(to), source.at(from), count * size_of::<T>(), stream) }
+            .map_err(|e| self.memory.failure("cuMemcpyDtoDAsync", e))
+    }
+
+    /// The address of element `first`.
+    fn at(&self, first: usize) -> sys::CUdeviceptr {
+        self.block + (first * size_of::<T>()) as u64
+    }
+
+    fn inside(&self, first: usize, count: usize) -> Result<(), CudaError> {
+        if first.checked_add(count).is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        let (found, limit) = (format!("{count} elements from {first}"), format!("{}", self.len));
+        Err(CudaError::Limit { symbol: "copy on the device".into(), found, limit })
     }
 
     fn same_len(&self, len: usize) -> Result<(), CudaError> {

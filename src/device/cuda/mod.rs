@@ -7,6 +7,7 @@
 mod arguments;
 pub mod bench;
 pub mod check;
+mod constants;
 pub mod embedded;
 mod error;
 mod layout;
@@ -22,11 +23,13 @@ use bytemuck::Pod;
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 pub use arguments::Arguments;
+pub(crate) use constants::Constant;
 pub use error::CudaError;
 pub use memory::DeviceBuffer;
 pub use registry::{Kernel, Registry, Rules};
 
 use super::pool::MemoryStats;
+use constants::Constants;
 use error::describe;
 use memory::Memory;
 use module::Modules;
@@ -43,6 +46,7 @@ const MOST_BLOCKS: [u64; 3] = [(1 << 31) - 1, 65535, 65535];
 pub struct Cuda {
     // Modules and memory go before the context that they are in.
     modules: Modules,
+    constants: Constants,
     memory: Arc<Memory>,
     registry: &'static Registry,
     pub name: String,
@@ -91,6 +95,7 @@ impl Cuda {
         let stream = context.new_stream().map_err(failure("cuStreamCreate"))?;
         Ok(Cuda {
             modules: Modules::new(context.clone()),
+            constants: Constants::default(),
             memory: Arc::new(Memory::new(context, stream, name.clone())),
             registry: Registry::embedded()?,
             name,
@@ -132,6 +137,12 @@ impl Cuda {
         let mut buffer = self.buffer(values.len())?;
         buffer.write(values)?;
         Ok(buffer)
+    }
+
+    /// `values` on the device, for kernels that only read them. The same values again are the same copy: offsets and tables
+    /// that depend on shapes alone are sent once.
+    pub(crate) fn constant<T: Pod>(&self, values: &[T]) -> Result<Constant, CudaError> {
+        self.constants.get(bytemuck::cast_slice(values), |bytes| self.upload(bytes))
     }
 
     /// Waits for everything launched.

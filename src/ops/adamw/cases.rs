@@ -26,7 +26,7 @@ fn case(size: usize, update: u64, scale: f32, decay: bool) -> Case {
         move |_, v| {
             let mut state: Vec<_> = v.iter().map(|v| v.value().clone()).collect();
             let [value, grad, first, second] = &mut state[..] else { unreachable!("four inputs") };
-            adamw(value, grad, first, second, &step(), &AdamWOptions::default());
+            adamw(value, grad, first, second, &step(), &AdamWOptions::default())?;
             Ok([value, first, second].into_iter().map(|t| Var::constant(t.clone())).collect())
         },
         move |v| reference::adamw(&v[0], &v[1], &v[2], &v[3], &step(), &AdamWOptions::default()).to_vec(),

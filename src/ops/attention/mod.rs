@@ -3,6 +3,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use std::ops::Range;
@@ -43,6 +44,9 @@ pub fn attention(
     keys: &[Range<usize>],
 ) -> Result<Var> {
     check(q, k, v, dims, queries, keys)?;
+    if let Some(gpu) = q.value().gpu() {
+        return cuda::attention(gpu, tape, [q, k, v], dims, queries, keys);
+    }
     let problem = cpu::Problem { dims: *dims, queries: queries.clone(), keys: keys.to_vec() };
     let mut lse = Tensor::build([queries.rows(), dims.heads], |_| {});
     let out = Tensor::build(q.shape().clone(), |out| {

@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use crate::autograd::{Tape, Var};
@@ -32,6 +33,9 @@ pub fn causal_conv1d(
     if let Some(initial) = initial.filter(|i| i.dims() != state) {
         return Err(Error::contract("causal_conv1d", "initial", initial.dims(), format!("{state:?}")));
     }
+    if let Some(gpu) = x.value().gpu() {
+        return cuda::causal_conv1d(gpu, tape, (x, weight, bias), segments, initial);
+    }
     let none = Var::constant(Tensor::zeros([0]));
     let bias = bias.unwrap_or(&none);
     let conv = cpu::Conv::new(weight.f32(), bias.f32(), channels, kernel, segments.clone(), initial.cloned());
@@ -52,7 +56,10 @@ pub fn causal_conv1d(
 }
 
 /// [S, K−1, C]: the last K−1 inputs of each segment, oldest first; a shorter segment keeps the end of `initial` (or zeros).
-pub fn next_state(x: &Tensor, segments: &Segments, kernel: usize, initial: Option<&Tensor>) -> Tensor {
+pub fn next_state(x: &Tensor, segments: &Segments, kernel: usize, initial: Option<&Tensor>) -> Result<Tensor> {
+    if let Some(gpu) = x.gpu() {
+        return cuda::next_state(gpu, x, segments, kernel, initial);
+    }
     let (channels, kept) = (x.shape().last(), kernel.saturating_sub(1));
     let mut state = Tensor::zeros([segments.count(), kept, channels]);
     let values = state.f32_mut();
@@ -73,5 +80,5 @@ pub fn next_state(x: &Tensor, segments: &Segments, kernel: usize, initial: Optio
             }
         }
     }
-    state
+    Ok(state)
 }

@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+pub(in crate::ops) mod cuda;
 pub mod reference;
 pub(in crate::ops) mod rows;
 pub(in crate::ops) mod softmax;
@@ -28,7 +29,11 @@ pub struct TokenLoss {
 /// Where a gradient is wanted, the same pass turns each block of logits into its gradient and multiplies it out, so that
 /// backward only scales.
 pub fn cross_entropy(tape: &Tape<'_>, hidden: &Var, head: &Var, targets: &[u32]) -> Result<Var> {
-    let problem = check("cross_entropy", hidden.value(), head.value(), targets)?;
+    let counted = check("cross_entropy", hidden.value(), head.value(), targets)?;
+    if let Some(gpu) = hidden.value().gpu() {
+        return cuda::cross_entropy(gpu, tape, hidden, head, targets);
+    }
+    let problem = problem(hidden.value(), head.value(), targets, counted);
     let grad = |of: &Var| (tape.is_recording() && of.needs_grad()).then(|| Tensor::build(of.shape().clone(), |_| {}));
     let (mut d_hidden, mut d_head) = (grad(hidden), grad(head));
     let loss = cpu::forward(&problem, d_hidden.as_mut().map(Tensor::f32_mut), d_head.as_mut().map(Tensor::f32_mut));
@@ -55,10 +60,20 @@ pub(in crate::ops) fn add_scaled(ctx: &mut Backward<'_>, d_hidden: Option<Tensor
 /// The loss and the most likely token of every row, for evaluation: arguments and errors as [`cross_entropy`]'s, one entry
 /// per row of `hidden`. Rows that do not count cost nothing, and so have no `top`.
 pub fn token_losses(hidden: &Tensor, head: &Tensor, targets: &[u32]) -> Result<Vec<TokenLoss>> {
-    Ok(cpu::token_losses(&check("token_losses", hidden, head, targets)?))
+    let counted = check("token_losses", hidden, head, targets)?;
+    if let Some(gpu) = hidden.gpu() {
+        return cuda::token_losses(gpu, hidden, head, targets);
+    }
+    Ok(cpu::token_losses(&problem(hidden, head, targets, counted)))
 }
 
-fn check<'a>(op: &'static str, hidden: &'a Tensor, head: &'a Tensor, targets: &'a [u32]) -> Result<cpu::Problem<'a>> {
+fn problem<'a>(hidden: &'a Tensor, head: &'a Tensor, targets: &'a [u32], counted: Vec<usize>) -> cpu::Problem<'a> {
+    let (vocab, d) = (head.shape().rows(), head.shape().last());
+    cpu::Problem { hidden: hidden.f32(), head: head.f32(), targets, counted, d, vocab }
+}
+
+/// The rows that count, of inputs that fit.
+fn check(op: &'static str, hidden: &Tensor, head: &Tensor, targets: &[u32]) -> Result<Vec<usize>> {
     let shapes: (&Shape, &Shape) = (hidden.shape(), head.shape());
     let &[vocab, d] = shapes.1.dims() else {
         return Err(Error::contract(op, "head", shapes.1, "[V, d]"));
@@ -71,6 +86,5 @@ fn check<'a>(op: &'static str, hidden: &'a Tensor, head: &'a Tensor, targets: &'
         let expected = format!("ids below {vocab}, the head's rows, but position {at} has another");
         return Err(Error::contract(op, "targets", targets[at], expected));
     }
-    let counted = (0..targets.len()).filter(|row| targets[*row] != NOT_COUNTED).collect();
-    Ok(cpu::Problem { hidden: hidden.f32(), head: head.f32(), targets, counted, d, vocab })
+    Ok((0..targets.len()).filter(|row| targets[*row] != NOT_COUNTED).collect())
 }

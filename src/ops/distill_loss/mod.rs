@@ -3,6 +3,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 mod options;
 pub mod reference;
 
@@ -31,7 +32,8 @@ pub struct TeacherHead<'a> {
 /// if none is. Both logits are divided by the temperature, without a T² factor. Gradients for the student alone.
 ///
 /// A token of teacher probability 0 (logit −∞, or underflow) adds nothing. Options out of range are errors.
-/// Up to `options.vocab_chunk` tokens the gradients are made in the forward pass; beyond, backward computes the logits again.
+/// Up to `options.vocab_chunk` tokens the gradients are made in the forward pass; beyond, backward computes the logits again. On a GPU it
+/// always does, and what exists at a time are the logits of a block of rows.
 pub fn distill_loss(
     tape: &Tape<'_>,
     student: Head<'_>,
@@ -41,6 +43,9 @@ pub fn distill_loss(
 ) -> Result<Var> {
     options.check()?;
     let vocab = check(&student, &teacher, valid)?;
+    if let Some(gpu) = student.hidden.value().gpu() {
+        return cuda::distill_loss(gpu, tape, student, teacher, valid, options.temperature);
+    }
     let problem = cpu::Problem {
         student: (student.hidden.value().clone(), student.weight.value().clone()),
         teacher: (teacher.hidden.clone(), teacher.weight.clone()),

@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use crate::autograd::{Mask, Tape, Var};
@@ -18,6 +19,9 @@ pub fn embedding(tape: &Tape<'_>, ids: &[u32], table: &Var, mask: Option<&Mask>)
     if let Some(at) = ids.iter().position(|id| *id as usize >= vocab) {
         let expected = format!("ids below {vocab}, the table's rows, but position {at} has another");
         return Err(Error::contract("embedding", "ids", ids[at], expected));
+    }
+    if let Some(gpu) = table.value().gpu() {
+        return cuda::embedding(gpu, tape, ids, table, mask);
     }
     let mask_rows = mask.map(|m| m.rows(d, ids.len())).transpose()?;
     let y = Tensor::build([ids.len(), d], |y| cpu::forward(ids, table.f32(), d, mask_rows.as_ref(), y));

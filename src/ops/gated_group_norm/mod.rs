@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use crate::autograd::{Mask, Tape, Var};
@@ -29,12 +30,17 @@ pub fn gated_group_norm(
         let expected = format!("[{width}], a multiple of {groups} groups");
         return Err(Error::contract("gated_group_norm", "weight", weight.dims(), expected));
     }
+    if let Some((_, head_dim)) = mask
+        && (head_dim == 0 || !(width / groups).is_multiple_of(head_dim))
+    {
+        let expected = format!("a divisor of the group's {} columns", width / groups);
+        return Err(Error::contract("gated_group_norm", "head_dim", head_dim, expected));
+    }
+    if let Some(gpu) = y.value().gpu() {
+        return cuda::gated_group_norm(gpu, tape, [y, z, weight], cuda::Norm { groups, eps, mask });
+    }
     let mask_rows = match mask {
         None => None,
-        Some((_, head_dim)) if head_dim == 0 || !(width / groups).is_multiple_of(head_dim) => {
-            let expected = format!("a divisor of the group's {} columns", width / groups);
-            return Err(Error::contract("gated_group_norm", "head_dim", head_dim, expected));
-        }
         Some((mask, head_dim)) => Some((mask.rows(width / head_dim, rows)?, head_dim)),
     };
     let keep = mask.map_or_else(|| Var::constant(Tensor::zeros([0])), |(mask, _)| mask.keep.clone());

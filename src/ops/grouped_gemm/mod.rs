@@ -2,19 +2,41 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use std::sync::Arc;
 
+use super::moe_permute::Dispatch;
 use crate::autograd::{Tape, Var};
 use crate::tensor::Tensor;
 use crate::{Error, Result};
+
+/// Where each expert's rows are, [E + 1].
+#[derive(Clone, Copy, Debug)]
+pub enum ExpertRows<'o> {
+    Host(&'o Arc<[usize]>),
+    /// On the GPU, where a kernel counted them.
+    Gpu(&'o Tensor),
+}
+
+impl<'o> From<&'o Arc<[usize]>> for ExpertRows<'o> {
+    fn from(offsets: &'o Arc<[usize]>) -> Self {
+        ExpertRows::Host(offsets)
+    }
+}
+
+impl<'o> From<&'o Dispatch> for ExpertRows<'o> {
+    fn from(dispatch: &'o Dispatch) -> Self {
+        dispatch.expert_rows()
+    }
+}
 
 /// x [M, in], weight [E, out, in], rows offsets\[e\] .. offsets[e+1] of expert e → y [M, out] = x·W_eᵀ.
 ///
 /// Rows behind the last offset belong to no expert: they are not read, their outputs and gradients are 0. The weight
 /// gradient of an expert without rows is exactly 0 (left as it is when gradients accumulate).
-pub fn grouped_gemm(tape: &Tape<'_>, x: &Var, weight: &Var, offsets: &Arc<[usize]>) -> Result<Var> {
+pub fn grouped_gemm<'o>(tape: &Tape<'_>, x: &Var, weight: &Var, offsets: impl Into<ExpertRows<'o>>) -> Result<Var> {
     let &[experts, out, inner] = weight.dims() else {
         return Err(Error::contract("grouped_gemm", "weight", weight.dims(), "[E, out, in]"));
     };
@@ -24,6 +46,15 @@ pub fn grouped_gemm(tape: &Tape<'_>, x: &Var, weight: &Var, offsets: &Arc<[usize
     if found != inner {
         return Err(Error::contract("grouped_gemm", "x", x.dims(), format!("[M, {inner}]")));
     }
+    let offsets = match (offsets.into(), x.value().gpu()) {
+        (ExpertRows::Host(offsets), _) => offsets,
+        (ExpertRows::Gpu(offsets), Some(gpu)) => {
+            return cuda::grouped_gemm(gpu, tape, x, weight, offsets.clone());
+        }
+        (ExpertRows::Gpu(offsets), None) => {
+            return Err(Error::contract("grouped_gemm", "offsets", offsets, "on the CPU, as x is"));
+        }
+    };
     let rising = offsets.windows(2).all(|w| w[0] <= w[1]);
     if offsets.len() != experts + 1 || offsets[0] != 0 || !rising || offsets[experts] > rows {
         return Err(Error::contract(
@@ -32,6 +63,10 @@ pub fn grouped_gemm(tape: &Tape<'_>, x: &Var, weight: &Var, offsets: &Arc<[usize
             offsets,
             format!("{} rising from 0 to ≤ {rows}", experts + 1),
         ));
+    }
+    if let Some(gpu) = x.value().gpu() {
+        let offsets = Tensor::from_slice([offsets.len()], &super::gpu::sizes(offsets)?).to_gpu(gpu)?;
+        return cuda::grouped_gemm(gpu, tape, x, weight, offsets);
     }
     let sizes = cpu::Sizes { inner, out };
     let y = Tensor::build([rows, out], |y| cpu::forward(x.f32(), weight.f32(), offsets, sizes, y));

@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+pub(in crate::ops) mod cuda;
 pub mod reference;
 
 use crate::autograd::{Tape, Var};
@@ -24,6 +25,9 @@ pub fn gumbel_softmax(tape: &Tape<'_>, logits: &Var, noise: &Tensor, kappa: f32,
     }
     if !(kappa > 0.0 && tau > 0.0 && kappa.is_finite() && tau.is_finite()) {
         return Err(Error::contract("gumbel_softmax", "kappa, tau", [kappa, tau], "finite, above 0"));
+    }
+    if let Some(gpu) = logits.value().gpu() {
+        return cuda::gumbel_softmax(gpu, tape, logits, noise, (kappa, tau));
     }
     let y = Tensor::build([draws, candidates], |y| cpu::forward(logits.f32(), noise.f32(), kappa, tau, y));
     let saved = y.clone();

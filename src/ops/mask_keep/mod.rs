@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use crate::autograd::{Tape, Var};
@@ -15,6 +16,9 @@ pub fn mask_keep(tape: &Tape<'_>, y: &Var) -> Result<Var> {
     let &[draws, candidates] = y.dims() else {
         return Err(Error::contract("mask_keep", "y", y.dims(), "[draws, C]"));
     };
+    if let Some(gpu) = y.value().gpu() {
+        return cuda::mask_keep(gpu, tape, y);
+    }
     let keep = Tensor::build([draws, candidates], |keep| cpu::suffix_sums(y.f32(), candidates, keep));
     Ok(tape.record1("mask_keep", &[y], keep, move |ctx| {
         let Some(dkeep) = ctx.output(0) else { return Ok(()) };

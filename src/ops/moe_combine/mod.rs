@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use super::moe_permute::Dispatch;
@@ -22,7 +23,10 @@ pub fn moe_combine(tape: &Tape<'_>, y: &Var, weights: &Var, dispatch: &Dispatch,
     if weights.dims() != [tokens, k] {
         return Err(Error::contract("moe_combine", "weights", weights.dims(), format!("[{tokens}, {k}]")));
     }
-    let mask_rows = mask.map(|m| m.rows(dispatch.offsets.len() - 1, tokens)).transpose()?;
+    if let Some(gpu) = y.value().gpu() {
+        return cuda::moe_combine(gpu, tape, y, weights, dispatch.sorted(gpu)?, mask);
+    }
+    let mask_rows = mask.map(|m| m.rows(dispatch.experts(), tokens)).transpose()?;
     let out = Tensor::build([tokens, width], |out| {
         cpu::forward(y.f32(), weights.f32(), width, dispatch, mask_rows.as_ref(), out);
     });

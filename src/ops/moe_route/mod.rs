@@ -3,6 +3,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use crate::autograd::{Mask, Tape, Var};
@@ -25,8 +26,8 @@ pub struct RouteOptions {
 pub struct Routing {
     /// [R, K].
     pub weights: Var,
-    /// [R, K], best first; distinct within a row.
-    pub experts: Vec<u32>,
+    /// u32 [R, K], best first; distinct within a row.
+    pub experts: Tensor,
 }
 
 /// logits [R, E], correction_bias `[E]` → top-k experts by sigmoid(logits) + bias, weighted by the **uncorrected** sigmoid.
@@ -45,6 +46,9 @@ pub fn moe_route(
         return Err(Error::contract("moe_route", "logits", logits.dims(), "[R, E]"));
     };
     check(experts, correction_bias, &options)?;
+    if let Some(gpu) = logits.value().gpu() {
+        return cuda::moe_route(gpu, tape, logits, correction_bias, options, score_mask);
+    }
     let mask_rows = score_mask.map(|m| m.rows(experts, rows)).transpose()?;
     let k = options.top_k;
     let mut chosen = vec![0u32; rows * k];
@@ -66,7 +70,7 @@ pub fn moe_route(
         }
         Ok(())
     });
-    Ok(Routing { weights, experts: chosen })
+    Ok(Routing { weights, experts: Tensor::from_slice([rows, k], &chosen) })
 }
 
 fn check(experts: usize, bias: &Tensor, o: &RouteOptions) -> Result<()> {

@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use crate::autograd::{Mask, Tape, Var};
@@ -13,6 +14,9 @@ pub fn relu2(tape: &Tape<'_>, x: &Var, mask: Option<&Mask>) -> Result<Var> {
     let &[rows, width] = x.dims() else {
         return Err(Error::contract("relu2", "x", x.dims(), "[R, F]"));
     };
+    if let Some(gpu) = x.value().gpu() {
+        return cuda::relu2(gpu, tape, x, mask);
+    }
     let mask_rows = mask.map(|m| m.rows(width, rows)).transpose()?;
     let y = Tensor::build([rows, width], |y| cpu::forward(x.f32(), width, mask_rows.as_ref(), y));
     let keep = mask.map(|m| m.keep.clone()).unwrap_or_else(|| Var::constant(Tensor::zeros([0])));

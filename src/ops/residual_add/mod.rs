@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use crate::autograd::{Mask, Tape, Var};
@@ -14,6 +15,9 @@ pub fn residual_add(tape: &Tape<'_>, h: &Var, x: &Var, hidden: Option<&Mask>, ke
     let (rows, d) = (h.shape().rows(), h.shape().last());
     if x.shape() != h.shape() {
         return Err(Error::contract("residual_add", "x", x.dims(), format!("{:?}", h.dims())));
+    }
+    if let Some(gpu) = h.value().gpu() {
+        return cuda::residual_add(gpu, tape, h, x, hidden, keep);
     }
     let hidden_rows = hidden.map(|m| m.rows(d, rows)).transpose()?;
     let keep_rows = keep.map(|m| m.rows(d, rows)).transpose()?;

@@ -2,6 +2,7 @@
 
 pub mod cases;
 mod cpu;
+mod cuda;
 pub mod reference;
 
 use crate::autograd::{Mask, Tape, Var};
@@ -16,6 +17,9 @@ pub fn rms_norm(tape: &Tape<'_>, x: &Var, weight: &Var, eps: f32, mask: Option<&
     let (rows, d) = (x.shape().rows(), x.shape().last());
     if weight.dims() != [d] {
         return Err(Error::contract("rms_norm", "weight", weight.dims(), format!("[{d}]")));
+    }
+    if let Some(gpu) = x.value().gpu() {
+        return cuda::rms_norm(gpu, tape, x, weight, eps, mask);
     }
     let mask_rows = mask.map(|m| m.rows(d, rows)).transpose()?;
     let mut scales = Tensor::zeros([rows]);

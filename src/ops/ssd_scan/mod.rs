@@ -5,6 +5,7 @@
 mod backward;
 pub mod cases;
 mod cpu;
+mod cuda;
 mod forward;
 pub mod reference;
 
@@ -56,6 +57,9 @@ pub fn ssd_scan(
     options: &ScanOptions<'_>,
 ) -> Result<Scan> {
     let sizes = check(xbc, dt, [a_log, d, dt_bias], options)?;
+    if let Some(gpu) = xbc.value().gpu() {
+        return cuda::ssd_scan(gpu, tape, [xbc, dt, a_log, d, dt_bias], options);
+    }
     let rows = xbc.dims()[0];
     let state_dims = [options.segments.count(), sizes.heads, sizes.head_dim, sizes.state];
     let mask = options.mask.map(|m| m.rows(sizes.heads, rows)).transpose()?;

@@ -29,7 +29,7 @@ pub fn run(c: &Compression) -> Result<()> {
 /// Recovers a student in `folder` of the run directory.
 pub fn recover(c: &Compression, recipe: &RecoverRecipe, student: Lm, folder: &str) -> Result<(Lm, Recovered)> {
     let (options, recompute) = (recipe.distill(), recipe.training.recompute);
-    let mut job = Recover { student, parent: &c.parent, options, recompute };
+    let mut job = Recover::new(student, &c.parent, options, recompute);
     let mut progress = c.progress("recover", recipe.training.steps);
     let summary =
         train(&mut job, c.source(), &recipe.training.options("recover.training"), &c.run, folder, &mut progress)

@@ -63,6 +63,7 @@ impl Bench<'_> {
             Draws::One => (None, 1),
             Draws::Sequences { length, of_sequence } => (Some(self.cuda.upload(of_sequence)?), *length as u32),
             Draws::Rows(of_row) => (Some(self.cuda.upload(of_row)?), 1),
+            Draws::Gpu(_) => unreachable!("checks know their draws"),
         };
         let ends: Vec<u32> = spec.ends.iter().map(|end| *end as u32).collect();
         Ok(DeviceMask {
