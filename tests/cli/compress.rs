@@ -150,11 +150,12 @@ fn what_is_complete_is_skipped_and_what_follows_a_change_is_done_again() {
 /// A file that is not as its stage left it: edited, cut, flipped, gone.
 fn damaged_outputs_are_refused(recipe: &str, out: &str) {
     let run = || compress(&["run", recipe, "--out", out, "--quiet"]);
-    let damage: [(&str, &str, &dyn Fn(&mut Vec<u8>)); 4] = [
-        ("search/search.json", "search", &|bytes| bytes.push(b' ')),
-        ("search/metrics.jsonl", "search", &|bytes| bytes.truncate(100)),
-        ("recovered/model.safetensors", "recover", &|bytes| *bytes.last_mut().unwrap() ^= 1),
-        ("cost/table.csv", "profile", &|bytes| bytes.push(b'\n')),
+    type Damage = fn(&mut Vec<u8>);
+    let damage: [(&str, &str, Damage); 4] = [
+        ("search/search.json", "search", |bytes| bytes.push(b' ')),
+        ("search/metrics.jsonl", "search", |bytes| bytes.truncate(100)),
+        ("recovered/model.safetensors", "recover", |bytes| *bytes.last_mut().unwrap() ^= 1),
+        ("cost/table.csv", "profile", |bytes| bytes.push(b'\n')),
     ];
     for (name, stage, damage) in damage {
         let path = Path::new(out).join(name);
