@@ -40,7 +40,8 @@ fn checks_notice_mutated_kernels() {
     let mut missed = Vec::new();
     for seed in first..first + count {
         // The golden ratio's multiples spread evenly, so that kernels get their share by size.
-        let mut at = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) as u128 * u128::from(total) >> 64) as u64;
+        let spread = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut at = ((u128::from(spread) * u128::from(total)) >> 64) as u64;
         let of = kernels.iter().find(|(_, _, instructions)| match at.checked_sub(*instructions) {
             Some(rest) => {
                 at = rest;
