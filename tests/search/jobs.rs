@@ -244,7 +244,15 @@ fn a_router_that_does_not_learn_never_converges() {
 fn a_converged_search_ends_and_stays_ended() {
     let parent = parent();
     let space = space(&parent);
-    let resources = [parameters(&space, 0.6)];
+    let mut resources = [parameters(&space, 0.6)];
+    // Settled, but not at its limit: it goes on.
+    let mut job = Search::new(&parent, &space, &resources, decided(1.0), 6).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    run(&mut job, &loop_options(3, 2), folder.path());
+    let state = job.state().unwrap();
+    assert!(state.gates.iter().all(|gate| gate.leading() >= 0.95 && gate.moved), "{:?}", state.gates);
+    assert!(!(0.98..=1.0).contains(&resources[0].rho(&state.choice.0)) && !job.finished());
+    resources[0].limit *= 1.01 * resources[0].rho(&state.choice.0);
     let folder = tempfile::tempdir().unwrap();
     let new = || Search::new(&parent, &space, &resources, decided(1.0), 6).unwrap();
     let mut job = new();

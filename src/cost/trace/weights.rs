@@ -60,7 +60,8 @@ impl WeightFile {
         let text = Value::Object(list.header).to_string();
         let padded = text.len().next_multiple_of(8);
         let mut header = (padded as u64).to_le_bytes().to_vec();
-        header.extend(format!("{text:padded$}").as_bytes());
+        header.extend(text.as_bytes());
+        header.resize(8 + padded, b' ');
         Ok(WeightFile { header, tensors: list.tensors })
     }
 
