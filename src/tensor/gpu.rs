@@ -39,7 +39,7 @@ impl Tensor {
     /// Any contents on a GPU: a kernel writes every element.
     ///
     /// # Errors
-    /// [`CudaError::OutOfMemory`](crate::device::cuda::CudaError::OutOfMemory).
+    /// [`CudaError::OutOfMemory`].
     pub fn unwritten_on(gpu: &Arc<Cuda>, dtype: DType, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = shape.into();
         let block = Arc::new(gpu.buffer(shape.numel().saturating_mul(dtype.bytes()))?);

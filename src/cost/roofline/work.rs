@@ -16,7 +16,7 @@ pub enum Phase {
     Decode { context: usize },
 }
 
-/// Terms of [`Work::seconds`].
+/// Terms of [`Work::features`].
 pub const FEATURES: usize = 5;
 
 /// The work of a layer in a phase.

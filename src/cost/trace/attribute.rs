@@ -39,7 +39,7 @@ pub struct TraceSummary {
 /// Memory does not grow with the trace: SQLite sorts in files, and only one step is held.
 ///
 /// # Errors
-/// [`Error::Input`] saying what to do where the file is no export, is damaged, or lacks kernels or ranges.
+/// [`crate::Error::Input`] saying what to do where the file is no export, is damaged, or lacks kernels or ranges.
 pub fn read_trace(path: &Path, visit: &mut dyn FnMut(i64, &Step) -> Result<()>) -> Result<TraceSummary> {
     let export = Export::open(path)?;
     let nodes = Nodes::read(&export)?;

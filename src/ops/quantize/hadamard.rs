@@ -5,7 +5,7 @@ const ROWS: usize = 16;
 /// Signs that make the transform random, fixed for good: bit i belongs to row i of sixteen. As in cuda/quantize.cu.
 const SIGNS: u32 = 0b1011_0011_1000_1011;
 
-/// Each sixteen rows r of x [R, width] become Σ_r ±x[r]·sign[r] / 4: [R rounded up to 16, width]. It spreads an outlier over
+/// Each sixteen rows r of x [R, width] become `Σ_r ±x[r]·sign[r] / 4`: [R rounded up to 16, width]. It spreads an outlier over
 /// its block. The matrix is orthogonal, so a product of two matrices that are both transformed along its depth is that of
 /// the matrices themselves. Rows behind the last count as zeros.
 pub fn hadamard(x: &[f32], width: usize) -> Vec<f32> {
