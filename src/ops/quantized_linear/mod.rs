@@ -26,7 +26,8 @@ pub enum Precision {
 }
 
 /// x [R, in], weight [out, in] → [R, out]. `dice` rounds the gradients of NVFP4: dy by rows takes its first R·⌈out / 4⌉
-/// indices, dy by columns as many as the rows after padding to sixteen need.
+/// indices, dy by columns as many as the rows after padding to sixteen need. On the CPU; kernels of the same products are
+/// in cuda/quantized_linear.cu.
 pub fn quantized_linear(tape: &Tape<'_>, x: &Var, weight: &Var, precision: Precision, dice: Dice) -> Result<Var> {
     let &[out, inner] = weight.dims() else {
         return Err(Error::contract("quantized_linear", "weight", weight.dims(), "[out, in]"));
@@ -34,6 +35,11 @@ pub fn quantized_linear(tape: &Tape<'_>, x: &Var, weight: &Var, precision: Preci
     let (rows, found) = (x.shape().rows(), x.shape().last());
     if found != inner {
         return Err(Error::contract("quantized_linear", "x", x.dims(), format!("[R, {inner}]")));
+    }
+    for (name, input) in [("x", x), ("weight", weight)] {
+        if input.value().gpu().is_some() {
+            return Err(Error::contract("quantized_linear", name, input.value(), "a tensor on the CPU"));
+        }
     }
     let product = cpu::Product { rows, inner, out, precision };
     let w = product.weight(weight.value().f32())?;
