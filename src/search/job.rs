@@ -69,16 +69,13 @@ impl SearchOptions {
         let fault = |key: &str, found: String, expected: &str| {
             Err(Error::Usage(format!("{key}: found {found}, expected {expected}")))
         };
-        let Annealing { kappa, tau, alpha_growth, .. } = self.annealing;
+        let Annealing { kappa, tau, .. } = self.annealing;
         if !kappa.iter().chain(&tau).all(|v| v.is_finite() && *v > 0.0) {
             return fault("kappa, tau", format!("{kappa:?}, {tau:?}"), "finite numbers above 0");
         }
         let Budget { alpha, delta, .. } = self.budget;
         if !(alpha.is_finite() && alpha >= 0.0) {
             return fault("alpha", alpha.to_string(), "a finite number, at least 0");
-        }
-        if !(alpha_growth.is_finite() && alpha_growth > 0.0) {
-            return fault("alpha_growth", alpha_growth.to_string(), "a finite number above 0");
         }
         if !(0.0..1.0).contains(&delta) {
             return fault("delta", delta.to_string(), "at least 0, below 1");
@@ -218,9 +215,7 @@ impl<'p> Search<'p> {
             gates.map(|(g, gate)| gumbel_noise(state.seed, state.step, g, draws, gate.candidates.len())).collect();
         let tape = Tape::new();
         let (logits, y) = self.draws(&tape, &noise, state.step)?;
-        let SearchOptions { budget, annealing, .. } = self.options;
-        let budget = Budget { alpha: budget.alpha * annealing.alpha_factor(state.step), ..budget };
-        let (loss, penalty) = budget_penalty(&tape, self.resources, &y, &budget)?;
+        let (loss, penalty) = budget_penalty(&tape, self.resources, &y, &self.options.budget)?;
         let grads = tape.backward(&loss, 1.0, &mut ())?;
         let budget = logits.iter().map(|z| grads.take(z).unwrap_or_else(|| Tensor::zeros(z.shape().clone())));
         let budget = budget.collect();

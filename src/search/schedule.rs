@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// κ, which scales the logits against the noise, rises linearly; τ, the temperature of a draw, falls geometrically
-/// (METHOD, "Router and masks"). The penalty's weight may rise too: small at first, so that the distillation decides what to
-/// keep, and large before the gates are settled, so that they settle within the limits.
+/// (METHOD, "Router and masks").
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Annealing {
@@ -12,15 +11,13 @@ pub struct Annealing {
     pub kappa: [f32; 2],
     /// τ of the first and the last step.
     pub tau: [f32; 2],
-    /// What α is multiplied by at the last step, reached linearly from 1. 1 is the method.
-    pub alpha_growth: f64,
     /// From the first to the last step; later ones keep the last values.
     pub steps: u64,
 }
 
 impl Default for Annealing {
     fn default() -> Self {
-        Annealing { kappa: [1.0, 10.0], tau: [1.0, 0.05], alpha_growth: 1.0, steps: 250 }
+        Annealing { kappa: [1.0, 10.0], tau: [1.0, 0.05], steps: 250 }
     }
 }
 
@@ -35,11 +32,6 @@ impl Annealing {
         let [from, to] = self.kappa.map(f64::from);
         let progress = self.progress(step);
         ((1.0 - progress) * from + progress * to) as f32
-    }
-
-    /// What α is multiplied by at `step`.
-    pub fn alpha_factor(&self, step: u64) -> f64 {
-        1.0 + (self.alpha_growth - 1.0) * self.progress(step)
     }
 
     pub fn tau(&self, step: u64) -> f32 {

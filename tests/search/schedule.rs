@@ -1,4 +1,4 @@
-//! κ, τ and the penalty's weight over the steps, and the tokens that a search sees.
+//! κ and τ over the steps, and the tokens that a search sees.
 
 use autocompress::search::Annealing;
 
@@ -15,11 +15,9 @@ fn kappa_rises_linearly_and_tau_falls_geometrically() {
         assert!((b / a - c / b).abs() < 1e-5 && b < a, "τ at {step}");
     }
     assert_eq!((annealing.kappa(1000), annealing.tau(1000)), (annealing.kappa(249), annealing.tau(249)));
-    let other = Annealing { kappa: [2.0, 3.0], tau: [0.5, 0.125], alpha_growth: 4.0, steps: 3 };
+    let other = Annealing { kappa: [2.0, 3.0], tau: [0.5, 0.125], steps: 3 };
     assert_eq!([0, 1, 2].map(|s| other.kappa(s)), [2.0, 2.5, 3.0]);
     assert_eq!([0, 1, 2].map(|s| other.tau(s)), [0.5, 0.25, 0.125]);
-    assert_eq!([0, 1, 2, 9].map(|s| other.alpha_factor(s)), [1.0, 2.5, 4.0, 4.0]);
-    assert_eq!(annealing.alpha_factor(100), 1.0);
     for steps in [0, 1] {
         let one = Annealing { steps, ..Annealing::default() };
         assert_eq!((one.kappa(0), one.tau(0)), (1.0, 1.0));

@@ -103,9 +103,6 @@ pub struct SearchRecipe {
     /// Weight of the penalty for missing the limits.
     #[serde(default = "alpha")]
     pub alpha: f64,
-    /// What α has been multiplied by at the last step: it rises linearly.
-    #[serde(default = "alpha_growth")]
-    pub alpha_growth: f64,
     /// The part of a limit that may stay unused.
     #[serde(default = "delta")]
     pub delta: f64,
@@ -141,9 +138,6 @@ fn draws() -> usize {
 fn alpha() -> f64 {
     Budget::default().alpha
 }
-fn alpha_growth() -> f64 {
-    Annealing::default().alpha_growth
-}
 fn delta() -> f64 {
     Budget::default().delta
 }
@@ -163,12 +157,7 @@ fn tau() -> [f32; 2] {
 impl SearchRecipe {
     pub fn options(&self) -> SearchOptions {
         SearchOptions {
-            annealing: Annealing {
-                kappa: self.kappa,
-                tau: self.tau,
-                alpha_growth: self.alpha_growth,
-                steps: self.training.steps,
-            },
+            annealing: Annealing { kappa: self.kappa, tau: self.tau, steps: self.training.steps },
             budget: Budget { alpha: self.alpha, delta: self.delta, slack: self.slack },
             router: self.router,
             draws: self.draws,
@@ -268,17 +257,11 @@ impl Recipe {
 
     /// Numbers that training can use in a range only: key, value, bounds, and what is beyond them.
     fn bounded(&self) -> Vec<(&'static str, f64, [f64; 2], &'static str)> {
-        let SearchRecipe { alpha, alpha_growth, kappa, tau, router, temperature, .. } = self.search;
+        let SearchRecipe { alpha, kappa, tau, router, temperature, .. } = self.search;
         let [first_kappa, last_kappa] = kappa.map(wide);
         let [first_tau, last_tau] = tau.map(wide);
         vec![
             ("search.alpha", alpha, [0.0, 1e4], "beside a larger penalty, the distillation is lost in rounding"),
-            (
-                "search.alpha_growth",
-                alpha_growth,
-                [0.01, 1e4],
-                "beside a larger penalty, the distillation is lost in rounding",
-            ),
             ("search.kappa[0]", first_kappa, KAPPA, "draws are all noise below, and never change above"),
             ("search.kappa[1]", last_kappa, KAPPA, "draws are all noise below, and never change above"),
             ("search.tau[0]", first_tau, TAU, "gradients of a draw grow as 1 / τ below, and draws are even above"),
