@@ -18,7 +18,8 @@ use crate::{Error, Result, device, files};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileOptions {
-    /// How often every run is measured; the table holds the medians of the runs' means.
+    /// How often every run is measured, and what several layers share more often ([`Run::times`]); the table holds the
+    /// medians of the runs' means.
     pub repeats: usize,
     /// Layer configurations of one short model.
     pub layers_per_run: usize,
@@ -101,7 +102,7 @@ pub fn profile(
             progress(done + 1, all);
         }
         // From the file alone, so that a resumed profile has the same numbers to the last bit.
-        let mut table = table(&read(results, &plan)?, options.repeats);
+        let mut table = table(&read(results, &plan)?, &plan, options.repeats);
         let parts = CostModel::without_reserve(space, contract, &table)?;
         let mut excess = Vec::new();
         for (i, (choice, config)) in starts.iter().enumerate() {
@@ -195,9 +196,10 @@ fn part(
 }
 
 /// The rows of the first `repeats` repeats, without the reserve.
-fn table(results: &Results, repeats: usize) -> Table {
+fn table(results: &Results, plan: &Plan, repeats: usize) -> Table {
     let mut values: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
-    for sample in results.runs.iter().filter(|((repeat, _), _)| *repeat < repeats).flat_map(|(_, samples)| samples) {
+    let asked = results.runs.iter().filter(|((time, run), _)| *time < plan.measurements(*run, repeats));
+    for sample in asked.flat_map(|(_, samples)| samples) {
         values.entry(sample.key.clone()).or_default().push(sample.value);
     }
     Table { rows: values.into_iter().map(|(key, values)| (key, Cost::of(values))).collect() }

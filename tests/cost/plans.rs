@@ -1,7 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use autocompress::cost::{Contract, Measure, Plan, REST, part_name};
+use autocompress::cost::{Contract, Measure, Plan, REST, Run, part_name};
 use autocompress::model::Config;
+use autocompress::model::config::Layer;
 use autocompress::supernet::{SearchSpace, Space};
 
 use super::common::{ALL_AXES, contract, preset, space};
@@ -66,19 +67,42 @@ fn presets_need_this_many_runs() {
     }
 }
 
+/// The plan of the small parent, whose Mamba layers share one gate.
+fn tiny() -> (Config, Plan) {
+    let contract = Contract::from_file(&preset("contracts/cpu.toml")).unwrap();
+    let parent = Config::from_file(&preset("parents/tiny/config.json")).unwrap();
+    let space = SearchSpace::new(&Space::from_file(&preset("spaces/tiny.toml")).unwrap(), &parent).unwrap();
+    (parent, Plan::new(&space, &contract, 10, 0).unwrap())
+}
+
 #[test]
-fn the_order_measures_every_run_before_any_again() {
-    let plan = Plan::new(&space(ALL_AXES), &contract("latency_ms = 1"), 3, 0).unwrap();
-    let order = plan.order(4, 1);
-    let n = plan.runs.len();
-    assert_eq!(order.len(), 4 * n);
-    for (repeat, runs) in order.chunks(n).enumerate() {
-        assert!(runs.iter().all(|(r, _)| *r == repeat));
-        assert_eq!(runs.iter().map(|(_, run)| *run).collect::<BTreeSet<_>>().len(), n);
+fn what_layers_share_is_measured_more_often() {
+    let (parent, plan) = tiny();
+    let mamba = |run: &&Run| run.layers.iter().filter(|layer| matches!(layer, Layer::Mamba(_))).count();
+    let layers = parent.layers.iter().filter(|layer| matches!(layer, Layer::Mamba(_))).count();
+    assert!(layers > 1);
+    for run in &plan.runs {
+        // Each head count is of all Mamba layers at once; every other gate is of one layer.
+        let (expected, times) = if mamba(&run) > 0 { (4, 2 * layers - 1) } else { (0, 1) };
+        assert_eq!((mamba(&run), run.times), (expected, times), "{run:?}");
     }
-    assert_ne!(
-        order[..n].iter().map(|o| o.1).collect::<Vec<_>>(),
-        order[n..2 * n].iter().map(|o| o.1).collect::<Vec<_>>()
-    );
+    assert_eq!(plan.runs.iter().filter(|run| mamba(run) > 0).count(), 5, "one for each hidden size");
+}
+
+#[test]
+fn the_order_measures_every_run_as_often_as_a_repeat_before_the_next() {
+    let (_, plan) = tiny();
+    let once: usize = plan.runs.iter().map(|run| run.times).sum();
+    assert!(once > plan.runs.len(), "nothing is shared");
+    let order = plan.order(4, 1);
+    assert_eq!(order.len(), 4 * once);
+    for (repeat, runs) in order.chunks(once).enumerate() {
+        let mut sorted = runs.to_vec();
+        sorted.sort_by_key(|(time, run)| (*run, *time));
+        let of = |(run, r): (usize, &Run)| (repeat * r.times..(repeat + 1) * r.times).map(move |time| (time, run));
+        assert_eq!(sorted, plan.runs.iter().enumerate().flat_map(of).collect::<Vec<_>>());
+    }
+    let runs = |at: std::ops::Range<usize>| order[at].iter().map(|(_, run)| *run).collect::<Vec<_>>();
+    assert_ne!(runs(0..once), runs(once..2 * once));
     assert_eq!(order, plan.order(4, 1));
 }
