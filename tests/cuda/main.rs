@@ -49,6 +49,7 @@ fn every_kernel_equals_its_reference_on_gpusim() {
     coverage(&outcomes, &sim.coverage_json());
     limits(&cuda);
     memory(&cuda);
+    uploads(&cuda);
     counters(&cuda);
     assert_eq!(sim.findings_text(), "");
     drop(cuda);
@@ -164,6 +165,22 @@ fn memory(cuda: &Cuda) {
     let CudaError::OutOfMemory { asked, free, total, .. } = &error else { panic!("{error}") };
     assert!(*asked == 1 << 50 && free <= total && *total > 0, "{error}");
     assert!(b.len() == 1000 && cuda.memory().live >= 4000, "what is in use stays");
+}
+
+/// Arrays come to the device whole, whatever their length against the pinned slots they go through, and may be dropped or
+/// overwritten on the host at once.
+fn uploads(cuda: &Cuda) {
+    const SLOT: usize = 1 << 20;
+    for bytes in [1, SLOT - 1, SLOT, SLOT + 1, 9 * SLOT + 7] {
+        let value = |i: usize| (i % 251) as u8;
+        let mut values: Vec<u8> = (0..bytes).map(value).collect();
+        let mut buffer = cuda.upload(&values).unwrap();
+        values.fill(0xff);
+        drop(values);
+        assert!(buffer.read().unwrap().into_iter().eq((0..bytes).map(value)), "{bytes} bytes");
+        buffer.write(&vec![7; bytes]).unwrap();
+        assert!(buffer.read().unwrap().iter().all(|v| *v == 7), "{bytes} bytes, written again");
+    }
 }
 
 fn autocompress(args: &[&str], libraries: &Path) -> Output {

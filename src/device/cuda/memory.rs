@@ -11,12 +11,14 @@ use bytemuck::Pod;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 
 use super::error::{CudaError, describe};
+use super::staging::Staging;
 use crate::device::pool::{MemoryStats, size_class};
 
 pub(super) struct Memory {
     pub context: Arc<CudaContext>,
     pub stream: Arc<CudaStream>,
     pub device: String,
+    staging: Staging,
     state: Mutex<State>,
 }
 
@@ -34,7 +36,7 @@ impl Memory {
     pub fn new(context: Arc<CudaContext>, stream: Arc<CudaStream>, device: String) -> Memory {
         let state =
             State { live: 0, peak: 0, kept: 0, most_kept: usize::MAX, free: HashMap::new(), last: String::new() };
-        Memory { context, stream, device, state: Mutex::new(state) }
+        Memory { context, stream, device, staging: Staging::default(), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -118,6 +120,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let _ = self.context.bind_to_thread();
+        self.staging.release();
         release(&mut self.state());
     }
 }
@@ -174,7 +177,7 @@ impl<T: Pod> DeviceBuffer<T> {
         self.memory.context.bind_to_thread().map_err(|e| self.memory.failure("cuCtxSetCurrent", e))
     }
 
-    /// Copies `values`, as many as the buffer holds, from the host, in the stream's order.
+    /// Copies `values`, as many as the buffer holds, from the host, in the stream's order, without waiting for the device.
     ///
     /// # Errors
     /// [`CudaError::Driver`]; [`CudaError::Limit`] where the lengths differ.
@@ -184,9 +187,9 @@ impl<T: Pod> DeviceBuffer<T> {
             return Ok(());
         }
         self.bind()?;
-        let stream = self.memory.stream.cu_stream();
-        // SAFETY: the block holds `len` elements; from pageable memory the driver takes the values before it returns.
-        unsafe { result::memcpy_htod_async(self.block, values, stream) }
+        let Memory { context, stream, staging, .. } = &*self.memory;
+        staging
+            .write(self.block, bytemuck::cast_slice(values), context, stream)
             .map_err(|e| self.memory.failure("cuMemcpyHtoDAsync", e))
     }
 

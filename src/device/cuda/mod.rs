@@ -15,6 +15,7 @@ mod memory;
 mod module;
 mod registry;
 mod rule;
+mod staging;
 
 use std::ffi::c_void;
 use std::sync::Arc;
