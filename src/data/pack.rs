@@ -243,6 +243,10 @@ impl PackedSource {
 }
 
 impl Source for PackedSource {
+    fn tokens(&self) -> Option<usize> {
+        Some(self.tokens)
+    }
+
     fn fill(&self, place: Place, row: Row<'_>) -> Result<()> {
         let length = row.tokens.len();
         let first = place.global_row()?.checked_mul(length as u64).ok_or_else(|| {

@@ -1,5 +1,7 @@
 //! Where sequences come from.
 
+use std::ops::Range;
+
 use crate::data::batch::{Batch, IGNORE};
 use crate::data::tokenizer::PAD;
 use crate::{Error, Result};
@@ -55,11 +57,25 @@ pub trait Source: Send + Sync {
     /// Writes every token and every target of `row`.
     fn fill(&self, place: Place, row: Row<'_>) -> Result<()>;
 
+    /// Tokens until the source begins again; `None` where it never does.
+    fn tokens(&self) -> Option<usize> {
+        None
+    }
+
     /// The batch of a step: `sequences` = B rows of `length` = T tokens.
     ///
     /// # Errors
     /// [`Error::Usage`] where B·T passes the address space, or what [`fill`](Self::fill) returns.
     fn batch(&self, seed: u64, step: u64, sequences: usize, length: usize) -> Result<Batch> {
+        self.part(seed, step, sequences, 0..sequences, length)
+    }
+
+    /// The rows `part` of the batch of a step of `all` = B rows.
+    ///
+    /// # Errors
+    /// As [`batch`](Self::batch).
+    fn part(&self, seed: u64, step: u64, all: usize, part: Range<usize>, length: usize) -> Result<Batch> {
+        let sequences = part.len();
         let total = sequences.checked_mul(length).filter(|&total| total > 0).ok_or_else(|| {
             Error::Usage(format!("batch: found {sequences} sequences of {length} tokens, expected both at least 1"))
         })?;
@@ -69,7 +85,8 @@ pub trait Source: Send + Sync {
         let rows = tokens.chunks_exact_mut(length).zip(targets.chunks_exact_mut(length));
         for (row, (tokens, targets)) in rows.enumerate() {
             starts.clear();
-            self.fill(Place { seed, step, row, sequences }, Row { tokens, targets, starts: &mut starts })?;
+            let place = Place { seed, step, row: part.start + row, sequences: all };
+            self.fill(place, Row { tokens, targets, starts: &mut starts })?;
             let first = row * length;
             segments.push(first);
             segments.extend(starts.iter().filter(|&&start| start > 0).map(|start| first + start));
@@ -84,10 +101,18 @@ impl<S: Source + ?Sized> Source for Box<S> {
     fn fill(&self, place: Place, row: Row<'_>) -> Result<()> {
         (**self).fill(place, row)
     }
+
+    fn tokens(&self) -> Option<usize> {
+        (**self).tokens()
+    }
 }
 
 impl<S: Source + ?Sized> Source for std::sync::Arc<S> {
     fn fill(&self, place: Place, row: Row<'_>) -> Result<()> {
         (**self).fill(place, row)
+    }
+
+    fn tokens(&self) -> Option<usize> {
+        (**self).tokens()
     }
 }

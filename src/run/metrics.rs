@@ -66,6 +66,8 @@ pub fn read_lines(path: &Path) -> Result<Vec<Value>> {
     files::read_text(path)?.lines().enumerate().map(line).collect()
 }
 
+const LINES: &str = "one on every line; without this line a stopped run goes on";
+
 /// Bytes of the lines to keep.
 fn kept_length(path: &Path, bytes: &[u8], keep_while: impl Fn(u64) -> bool) -> Result<u64> {
     let mut kept = 0;
@@ -77,7 +79,7 @@ fn kept_length(path: &Path, bytes: &[u8], keep_while: impl Fn(u64) -> bool) -> R
                 _ => kept += line.len(),
             },
             _ if is_last => break,
-            _ => return Err(Error::input(path, format!("line {}", i + 1), "no JSON object", "one on every line")),
+            _ => return Err(Error::input(path, format!("line {}", i + 1), "no JSON object", LINES)),
         }
     }
     Ok(kept as u64)

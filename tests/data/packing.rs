@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use autocompress::Error;
 use autocompress::data::pack::{Documents, PackedSource};
-use autocompress::data::{Batch, Boundaries, IGNORE, Part, Source};
+use autocompress::data::{Batch, Boundaries, IGNORE, Part, Source, passes, sequences_of_pass};
 use proptest::prelude::*;
 
 use crate::common::{check_batch, numbered};
@@ -76,6 +76,27 @@ fn epochs_are_shuffled_by_seed_and_number() {
     let first = epoch(1, 0);
     (0..5).for_each(|step| drop(epoch(1, step)));
     assert_eq!(epoch(1, 0), first);
+}
+
+/// What is read once has every row of one batch, once, however it is cut into passes.
+#[test]
+fn passes_have_the_rows_of_one_batch() {
+    let (_, all) = numbered(&[7; 40]);
+    let source = PackedSource::from_documents(all, Boundaries::Apart).unwrap();
+    assert_eq!(Source::tokens(&source), Some(280));
+    for (sequences, length) in [(1, 4), (10, 28), (3, 2000), (5, 1500)] {
+        let whole = source.batch(3, 0, sequences, length).unwrap();
+        let parts: Vec<Batch> = passes(&source, 3, sequences, length).map(Result::unwrap).collect();
+        assert_eq!(parts.len(), sequences.div_ceil(sequences_of_pass(sequences, length)));
+        assert_eq!(parts.iter().map(|part| part.sequences).sum::<usize>(), sequences);
+        assert_eq!(parts.iter().flat_map(|part| part.tokens.clone()).collect::<Vec<_>>(), whole.tokens);
+        assert_eq!(parts.iter().flat_map(|part| part.targets.clone()).collect::<Vec<_>>(), whole.targets);
+    }
+    // An epoch in rows: every token once. Five sequences in passes of two: the last is not the second pass again.
+    let mut tokens: Vec<u32> = passes(&source, 3, 10, 28).flat_map(|part| part.unwrap().tokens).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, (10..290).collect::<Vec<u32>>());
+    assert_eq!(sequences_of_pass(5, 1500), 2);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Compression, EvaluateRecipe, Recipe};
 use crate::autograd::Tape;
-use crate::data::{Batch, DataConfig, Source};
+use crate::data::{Batch, DataConfig, Source, passes};
 use crate::model::Lm;
 use crate::ops::distill_loss::DistillOptions;
 use crate::stages::evaluate::{Evaluation, evaluate_records, evaluate_tasks};
@@ -14,9 +14,6 @@ use crate::train::{Student, distillation};
 use crate::{Error, Result, files};
 
 const EVALUATE: &str = "evaluate/evaluate.json";
-
-/// Rows of one forward pass.
-const ROWS: usize = 4096;
 
 /// `evaluate/evaluate.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,21 +77,16 @@ pub fn check_held_out(recipe: &Recipe, recipe_path: &Path, source: &dyn Source) 
     Err(Error::input(recipe_path, "evaluate.length", found, "longer sequences"))
 }
 
-/// Sequences of one forward pass.
-pub fn batch_of(recipe: &EvaluateRecipe) -> usize {
-    (ROWS / recipe.length).clamp(1, recipe.sequences)
+/// Sequences of the held-out set: what the recipe asks for, as far as the source has them without repeating itself.
+fn sequences_of(recipe: &EvaluateRecipe, source: &dyn Source) -> usize {
+    let most = source.tokens().map_or(usize::MAX, |tokens| tokens / recipe.length);
+    recipe.sequences.min(most).max(1)
 }
 
-/// Batches of whole sequences, about [`ROWS`] tokens each.
+/// Batches of whole sequences.
 fn batches<'s>(recipe: &EvaluateRecipe, source: &'s dyn Source) -> impl Iterator<Item = Result<Batch>> + use<'s> {
-    let EvaluateRecipe { seed, sequences: all, length, .. } = *recipe;
     // Another order than any training's, where the data are the same.
-    let seed = seed ^ (1 << 63);
-    let together = batch_of(recipe);
-    (0..all.div_ceil(together)).map(move |pass| {
-        let sequences = together.min(all - pass * together);
-        source.batch(seed, pass as u64, sequences, length)
-    })
+    passes(source, recipe.seed ^ (1 << 63), sequences_of(recipe, source), recipe.length)
 }
 
 /// KL from `parent` to `student` in nats, mean over the valid tokens, and their number.

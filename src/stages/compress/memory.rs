@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use super::evaluate::batch_of;
-use super::{Recipe, profile, rank};
+use super::{Recipe, profile};
 use crate::Result;
 use crate::cost::{Contract, Engine};
-use crate::data::DataConfig;
+use crate::data::{DataConfig, sequences_of_pass};
 use crate::device::memory;
 use crate::engine;
 use crate::model::Config;
@@ -30,7 +29,7 @@ pub fn check(recipe: &Recipe, recipe_path: &Path, contract: &Contract, space: &S
     let searched = if recipe.search.train == Trained::Joint { parameters } else { 0 };
     let recover = &recipe.recover.training;
     let needs = [
-        (recipe_path, "rank.length", pass(rank::batch_of(&recipe.rank), recipe.rank.length, width)),
+        (recipe_path, "rank.length", pass(recipe.rank.sequences, recipe.rank.length, width)),
         (recipe_path, "profile.held_out", profile::held_out_bytes(space, &recipe.profile)),
         (recipe_path, "search.training.sequences, length", search.least_memory(searched, width, layers)),
         // The student may be of any size; the parent reads the same micro-batches.
@@ -45,9 +44,9 @@ pub fn check(recipe: &Recipe, recipe_path: &Path, contract: &Contract, space: &S
     Ok(())
 }
 
-/// A forward pass of `sequences` sequences: ids, targets, one residual stream in f32.
+/// One of the forward passes over `sequences` sequences: ids, targets, one residual stream in f32.
 fn pass(sequences: usize, length: usize, width: usize) -> Option<u64> {
-    (sequences as u64).checked_mul(length as u64)?.checked_mul(8 + 4 * width as u64)
+    (sequences_of_pass(sequences, length) as u64).checked_mul(length as u64)?.checked_mul(8 + 4 * width as u64)
 }
 
 /// The whole held-out set, one pass over it, and the examples.
@@ -59,7 +58,7 @@ fn evaluation(recipe: &Recipe, width: usize) -> Option<u64> {
         _ => 0,
     };
     let examples = (evaluate.examples as u64).checked_mul(tasks * EXAMPLE)?;
-    set.checked_add(pass(batch_of(evaluate), evaluate.length, width)?)?.checked_add(examples)
+    set.checked_add(pass(evaluate.sequences, evaluate.length, width)?)?.checked_add(examples)
 }
 
 /// Caches, prompts and logits of a request, where this machine serves it.
