@@ -33,7 +33,7 @@ pub use model::{CostModel, MIB, PartPrediction, Prediction};
 pub use plan::{Plan, Run};
 pub use profile::{ProfileOptions, profile};
 pub use request::RequestTime;
-pub use resource::{LayerTerm, Resource};
+pub use resource::{CountTerm, LayerTerm, Resource};
 pub use table::{Cost, Key, MODEL, Measure, REST, Table, part_name, quantile};
 pub use training::{Job, TrainedPart, TrainingBytes, TrainingCost, forward_flops};
 pub use validate::{Errors, Validation, compare, validate};

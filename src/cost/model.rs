@@ -4,6 +4,7 @@ use super::configurations::{Configurations, LayerConfigurations};
 use super::contract::{Contract, Engine};
 use super::resource::{LayerTerm, Resource};
 use super::table::{MODEL, Measure, REST, Table, part_name};
+use super::vllm::paged_caches;
 use crate::Result;
 use crate::engine::profile::Workload;
 use crate::model::config::{Layer, LayerKind};
@@ -15,7 +16,9 @@ pub const MIB: f64 = (1 << 20) as f64;
 /// What every architecture of a space costs under a contract.
 ///
 /// Latency is additive: T̂ = T₀(d) + Σ_ℓ t_ℓ(a_ℓ; d), prefill and decode apart (METHOD §5). Memory is W + C + the widest
-/// part's workspace + ε: the engine frees a part's workspace before the next begins, so prefill's and decode's share it.
+/// part's workspace + ε: the engine frees a part's workspace before the next begins, so prefill's and decode's share it. C is
+/// the sum of the layers' caches in the built-in engine; vLLM pages them by groups of layers, so that it depends on how many
+/// layers are kept.
 #[derive(Clone, Debug)]
 pub struct CostModel {
     /// One for each limit of the contract: "latency" (seconds of a request), "memory" (bytes), "throughput" (seconds of a
@@ -27,6 +30,8 @@ pub struct CostModel {
     decode: Resource,
     weights: Resource,
     caches: Resource,
+    /// What of the caches is a layer's own.
+    own_caches: Resource,
     workspace: Resource,
     /// Bytes.
     reserve: f64,
@@ -50,7 +55,7 @@ pub struct Prediction {
     pub workspace_bytes: f64,
     /// ε.
     pub reserve_bytes: f64,
-    /// What is no layer; its `cache_bytes` are 0.
+    /// What is no layer. Its `cache_bytes` are what fills up pages and groups of layers.
     pub rest: PartPrediction,
     /// One per layer of the parent; all 0 where it is removed.
     pub layers: Vec<PartPrediction>,
@@ -92,7 +97,11 @@ impl CostModel {
             Ok(0.0 + costs.sum::<Result<f64>>()?)
         })?;
         let weights = tables.resource("weights", "B", &row(Measure::Weights))?;
-        let caches = tables.resource("caches", "B", &row(Measure::Cache))?;
+        let own_caches = tables.resource("caches", "B", &row(Measure::Cache))?;
+        let caches = match contract.engine {
+            Engine::Builtin => own_caches.clone(),
+            Engine::Vllm(_) => paged_caches(&own_caches, space, contract, &configurations),
+        };
         let workspace = tables.resource("workspace", "B", &|d, part| {
             let prefill = table.get(Measure::PrefillWorkspace, 0, d, part)?;
             let decode = if contexts.is_empty() { 0.0 } else { table.get(Measure::DecodeWorkspace, 0, d, part)? };
@@ -110,6 +119,7 @@ impl CostModel {
             decode,
             weights,
             caches,
+            own_caches,
             workspace,
             reserve,
         };
@@ -131,6 +141,7 @@ impl CostModel {
                 .map(|(w, c)| w + c + self.reserve)
                 .collect(),
             widest: self.workspace.widest.clone(),
+            counted: self.caches.counted.clone(),
             ..combine(&self.weights, &self.caches, |w, c| w + c)
         };
         let latency = contract.limits.latency_ms.map(|ms| request("latency", ms / 1e3));
@@ -159,12 +170,16 @@ impl CostModel {
             prefill_seconds: part(at, &self.prefill, &self.prefill.layers),
             decode_step_seconds: part(at, &self.decode, &self.decode.layers),
             weights_bytes: part(at, &self.weights, &self.weights.layers),
-            cache_bytes: part(at, &self.caches, &self.caches.layers),
+            cache_bytes: part(at, &self.own_caches, &self.own_caches.layers),
             workspace_bytes: workspace_of(at.unwrap_or(self.prefill.layers.len())),
         };
         let (prefill, decode) = (self.prefill.cost(choice), self.decode.cost(choice));
         let (weights, caches) = (self.weights.cost(choice), self.caches.cost(choice));
         let workspace = self.workspace.cost(choice);
+        let rest = PartPrediction {
+            cache_bytes: caches - self.own_caches.cost(choice) + parts(None).cache_bytes,
+            ..parts(None)
+        };
         Ok(Prediction {
             prefill_seconds: prefill,
             decode_step_seconds: decode,
@@ -174,7 +189,7 @@ impl CostModel {
             cache_bytes: caches,
             workspace_bytes: workspace,
             reserve_bytes: self.reserve,
-            rest: parts(None),
+            rest,
             layers: (0..self.prefill.layers.len()).map(|layer| parts(Some(layer))).collect(),
         })
     }
@@ -217,6 +232,7 @@ impl Tables<'_> {
             constant: hidden_sizes.iter().map(|d| value(*d, REST)).collect::<Result<_>>()?,
             layers: layers.iter().map(term).collect::<Result<_>>()?,
             widest: Vec::new(),
+            counted: None,
         })
     }
 }

@@ -9,7 +9,17 @@ pub struct LayerTerm {
     pub values: Vec<Vec<f64>>,
 }
 
-/// A limited quantity of an architecture: constant(context) + Σ layers + Σ over `widest` of the largest layer.
+/// What depends on how many of some layers are kept: caches that are paged by groups of layers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CountTerm {
+    /// The layers that may be removed: 1 for a combination that keeps the layer, 0 for one that removes it.
+    pub kept: Vec<LayerTerm>,
+    /// `[contexts][kept layers, 0..=kept.len()]`.
+    pub values: Vec<Vec<f64>>,
+}
+
+/// A limited quantity of an architecture: constant(context) + Σ layers + Σ over `widest` of the largest layer + what the
+/// number of kept layers costs.
 ///
 /// A context is a combination of the global gates (hidden size, Mamba heads), row by row, the last gate fastest. The cost is
 /// additive over layers and, in each group of `widest`, the maximum over layers (METHOD: runtime buffers).
@@ -27,6 +37,7 @@ pub struct Resource {
     pub constant: Vec<f64>,
     pub layers: Vec<LayerTerm>,
     pub widest: Vec<Vec<LayerTerm>>,
+    pub counted: Option<CountTerm>,
 }
 
 impl Resource {
@@ -35,7 +46,11 @@ impl Resource {
         let context = self.combination(&self.global_gates, choice);
         let value = |term: &LayerTerm| term.values[context][self.combination(&term.gates, choice)];
         let widest = self.widest.iter().map(|group| group.iter().map(value).fold(0.0, f64::max));
-        self.constant[context] + self.layers.iter().map(value).sum::<f64>() + widest.sum::<f64>()
+        let counted = self.counted.as_ref().map_or(0.0, |counted| {
+            // Sums of 0s and 1s.
+            counted.values[context][counted.kept.iter().map(value).sum::<f64>() as usize]
+        });
+        self.constant[context] + self.layers.iter().map(value).sum::<f64>() + widest.sum::<f64>() + counted
     }
 
     /// Cost over limit.
@@ -85,6 +100,9 @@ impl Resource {
             for group in &self.widest {
                 sum += self.expected_maximum(group, context, *weight, y, &mut dy);
             }
+            if let Some(counted) = &self.counted {
+                sum += self.expected_of_count(counted, context, *weight, y, &mut dy);
+            }
             within.push(sum);
         }
         let expected = contexts.iter().zip(&within).map(|(p, v)| p * v).sum();
@@ -128,6 +146,65 @@ impl Resource {
         }
         expected
     }
+
+    /// E[value of the number of kept layers] in a context, from the exact distribution of that number. Adds `scale` times the
+    /// gradient to `dy`.
+    fn expected_of_count(
+        &self,
+        counted: &CountTerm,
+        context: usize,
+        scale: f64,
+        y: &[Vec<f64>],
+        dy: &mut [Vec<f64>],
+    ) -> f64 {
+        let values = &counted.values[context];
+        // Per layer the probabilities of being removed and of being kept, which need not add up to 1 beside a one-hot draw.
+        let layer = |term: &LayerTerm| {
+            let (p, kept) = (self.probabilities(&term.gates, y), &term.values[context]);
+            let keep: f64 = p.iter().zip(kept).map(|(p, kept)| p * kept).sum();
+            [p.iter().sum::<f64>() - keep, keep]
+        };
+        let layers: Vec<[f64; 2]> = counted.kept.iter().map(layer).collect();
+        // Before layer l: the distribution of the number kept among the layers before it.
+        let mut before = vec![vec![1.0]];
+        for [removed, kept] in &layers {
+            let last = &before[before.len() - 1];
+            let mut next = vec![0.0; last.len() + 1];
+            for (n, p) in last.iter().enumerate() {
+                next[n] += p * removed;
+                next[n + 1] += p * kept;
+            }
+            before.push(next);
+        }
+        // From the last layer back: the expected value where n layers are kept before layer l.
+        let mut after = values.clone();
+        for (l, term) in counted.kept.iter().enumerate().rev() {
+            let gradient = |kept: usize| before[l].iter().enumerate().map(|(n, p)| p * after[n + kept]).sum::<f64>();
+            let (removed, kept) = (gradient(0), gradient(1));
+            let dp: Vec<f64> = term.values[context].iter().map(|k| k * kept + (1.0 - k) * removed).collect();
+            self.spread(&term.gates, y, &dp, scale, dy);
+            after = (0..=l).map(|n| layers[l][0] * after[n] + layers[l][1] * after[n + 1]).collect();
+        }
+        after[0]
+    }
+
+    /// The resource of the architectures that keep exactly `kept` of the counted layers, and as another resource the number
+    /// that an architecture keeps. `None` where nothing is counted.
+    pub fn with_kept(&self, kept: usize) -> Option<(Resource, Resource)> {
+        let counted = self.counted.as_ref()?;
+        let constant = self.constant.iter().zip(&counted.values).map(|(c, values)| c + values[kept]).collect();
+        let number = Resource {
+            name: "kept layers".into(),
+            unit: String::new(),
+            limit: 1.0,
+            constant: vec![0.0; self.constant.len()],
+            layers: counted.kept.clone(),
+            widest: Vec::new(),
+            counted: None,
+            ..self.clone()
+        };
+        Some((Resource { constant, counted: None, ..self.clone() }, number))
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +224,7 @@ mod tests {
             gates: gates.to_vec(),
             values: (0..6).map(|_| (0..combinations).map(|_| value()).collect()).collect(),
         };
+        let kept = |gates: &[usize], kept: &[f64]| LayerTerm { gates: gates.to_vec(), values: vec![kept.to_vec(); 6] };
         let layers = vec![term(&[2, 3], 6), term(&[4], 2), term(&[], 1)];
         let widest = vec![vec![term(&[2, 3], 6), term(&[4], 2)], vec![term(&[3], 2)]];
         Resource {
@@ -158,6 +236,10 @@ mod tests {
             constant: (0..6).map(f64::from).collect(),
             layers,
             widest,
+            counted: Some(CountTerm {
+                kept: vec![kept(&[2, 3], &[0.0, 1.0, 1.0, 0.0, 1.0, 0.0]), kept(&[4], &[0.0, 1.0]), kept(&[], &[1.0])],
+                values: (0..6).map(|_| (0..4).map(|_| value()).collect()).collect(),
+            }),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use autocompress::cost::{LayerTerm, Resource};
+use autocompress::cost::{CountTerm, LayerTerm, Resource};
 use autocompress::model::Config;
 use autocompress::numerics::Philox;
 use autocompress::supernet::{Axis, Choice, Gate, SearchSpace, Space};
@@ -118,7 +118,35 @@ pub fn random_resource(
         terms
     };
     let widest = (0..widest).map(&mut group).collect();
-    Resource { name: name.into(), unit: "s".into(), limit: 1.0, candidates, global_gates, constant, layers, widest }
+    Resource {
+        name: name.into(),
+        unit: "s".into(),
+        limit: 1.0,
+        candidates,
+        global_gates,
+        constant,
+        layers,
+        widest,
+        counted: None,
+    }
+}
+
+/// The resource with caches that are paged by groups of layers: steps of the number of kept Mamba layers.
+pub fn paged(space: &SearchSpace, random: &mut Random, resource: Resource) -> Resource {
+    let removable: Vec<usize> = (0..space.gates.len()).filter(|g| space.gates[*g].axis == Axis::KeepMamba).collect();
+    let contexts = resource.constant.len();
+    let term = |gate: &usize| LayerTerm {
+        gates: vec![*gate],
+        values: vec![space.gates[*gate].candidates.iter().map(|c| f64::from(u8::from(*c > 0))).collect(); contexts],
+    };
+    let group = 1 + random.below(3);
+    let values = (0..contexts).map(|_| {
+        let page = 0.2 + random.uniform();
+        // Fewer layers can need more: then they make smaller groups.
+        (0..=removable.len()).map(|kept| page * (kept.div_ceil(group) as f64 + 0.4 * random.uniform())).collect()
+    });
+    let counted = CountTerm { values: values.collect(), kept: removable.iter().map(term).collect() };
+    Resource { counted: (!removable.is_empty()).then_some(counted), ..resource }
 }
 
 /// Per gate the logarithms of random probabilities; the larger `sharp`, the surer they are.

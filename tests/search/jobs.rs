@@ -53,8 +53,17 @@ fn parameters(space: &SearchSpace, share: f64) -> Resource {
     }
     let constant = contexts.iter().map(|(d, _)| 32.0 * d).collect();
     let (name, unit) = ("memory".into(), "weights".into());
-    let mut resource =
-        Resource { name, unit, limit: 1.0, candidates, global_gates, constant, layers, widest: Vec::new() };
+    let mut resource = Resource {
+        name,
+        unit,
+        limit: 1.0,
+        candidates,
+        global_gates,
+        constant,
+        layers,
+        widest: Vec::new(),
+        counted: None,
+    };
     resource.limit = share * resource.cost(&space.parent_choice().0);
     resource
 }

@@ -6,7 +6,7 @@ use autocompress::search::{Budget, Slack, budget_penalty};
 use autocompress::supernet::Axis;
 use autocompress::tensor::Tensor;
 
-use crate::instances::{Random, bare_space, random_resource};
+use crate::instances::{Random, bare_space, paged, random_resource};
 
 const EACH: Budget = Budget { alpha: 1.0, delta: 0.02, slack: Slack::Each };
 const BINDING: Budget = Budget { slack: Slack::Binding, ..EACH };
@@ -51,10 +51,9 @@ fn gradients_are_differences() {
     let mut seen = 0;
     for seed in 0..12 {
         let mut random = Random::new(seed, 4);
-        let mut resources = vec![
-            random_resource(&space, &mut random, 0, true, "a"),
-            random_resource(&space, &mut random, 2, false, "b"),
-        ];
+        let latency = random_resource(&space, &mut random, 0, true, "a");
+        let memory = random_resource(&space, &mut random, 2, false, "b");
+        let mut resources = vec![latency, paged(&space, &mut random, memory)];
         for resource in &mut resources {
             resource.limit = resource.cost(&space.parent_choice().0) * (0.3 + 0.6 * random.uniform());
         }

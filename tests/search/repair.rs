@@ -7,7 +7,7 @@ use autocompress::cost::Resource;
 use autocompress::search::{argmax, repair};
 use autocompress::supernet::{Axis, Choice, SearchSpace};
 
-use crate::instances::{Random, bare_space, choices, log_probabilities, preset_space, random_resource};
+use crate::instances::{Random, bare_space, choices, log_probabilities, paged, preset_space, random_resource};
 
 const DELTA: f64 = 0.02;
 
@@ -60,6 +60,7 @@ fn small_space(random: &mut Random) -> SearchSpace {
 
 #[test]
 fn the_repair_is_the_optimum() {
+    let mut steps = 0;
     let (mut counted, mut filled, mut unfilled, mut unreachable) = (0, 0, 0, 0);
     for seed in 0..600 {
         let mut random = Random::new(seed, 1);
@@ -70,9 +71,12 @@ fn the_repair_is_the_optimum() {
         let mut resources: Vec<Resource> = (0..count)
             .map(|r| {
                 let widest = if r == 0 { random.below(3) } else { random.below(2) };
-                random_resource(&space, &mut random, widest, seed % 3 == 0, &format!("r{r}"))
+                let resource = random_resource(&space, &mut random, widest, seed % 3 == 0, &format!("r{r}"));
+                // Kept layers are counted for at most two of three limits.
+                if r == 0 || random.uniform() < 0.5 { resource } else { paged(&space, &mut random, resource) }
             })
             .collect();
+        steps += usize::from(resources.iter().any(|resource| resource.counted.is_some()));
         let all = choices(&space);
         for resource in &mut resources {
             // From below the smallest to above the largest cost.
@@ -110,8 +114,10 @@ fn the_repair_is_the_optimum() {
             }
         }
     }
-    println!("{counted} optima, {filled} use a limit, {unfilled} cannot; {unreachable} out of reach");
-    assert!(counted > 300 && filled > 200 && unfilled > 10 && unreachable > 20);
+    println!(
+        "{counted} optima, {filled} use a limit, {unfilled} cannot; {unreachable} out of reach; {steps} with paged caches"
+    );
+    assert!(steps > 100 && counted > 300 && filled > 200 && unfilled > 10 && unreachable > 20);
 }
 
 /// The named resource's smallest cost: over all architectures, or over those that keep the other limits.
@@ -165,7 +171,7 @@ fn arguments_of_another_space_are_refused() {
     assert!(repair(&space, &p, &[resource], DELTA).is_err());
 }
 
-/// 52 layers: two limits, of which one has two groups of widest layers; leading candidates that break the limits or leave
+/// 52 layers: two limits, of which one has two groups of widest layers and, where layers may go, paged caches; leading candidates that break the limits or leave
 /// much unused.
 #[test]
 fn at_the_size_of_the_large_parents() {
@@ -174,10 +180,9 @@ fn at_the_size_of_the_large_parents() {
         for (seed, sharp) in [(1, 5.0), (3, 0.5), (4, 0.0)] {
             let mut random = Random::new(seed, 7);
             let p = log_probabilities(&space, &mut random, sharp);
-            let mut resources = vec![
-                random_resource(&space, &mut random, 0, true, "latency"),
-                random_resource(&space, &mut random, 2, true, "memory"),
-            ];
+            let latency = random_resource(&space, &mut random, 0, true, "latency");
+            let memory = random_resource(&space, &mut random, 2, true, "memory");
+            let mut resources = vec![latency, paged(&space, &mut random, memory)];
             for share in [0.55, 0.75] {
                 for resource in &mut resources {
                     resource.limit = share * resource.cost(&space.parent_choice().0);

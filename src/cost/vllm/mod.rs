@@ -9,7 +9,7 @@ mod weights;
 mod workspace;
 
 pub use cache::PagedCaches;
-pub use rows::memory_rows;
+pub use rows::{memory_rows, paged_caches};
 pub use weights::{ComponentWeights, Weights, component};
 pub use workspace::{MambaBuffers, MoeBuffers, Workspace};
 

@@ -6,28 +6,25 @@ use super::cache::PagedCaches;
 use super::weights::Weights;
 use super::workspace::{MambaBuffers, MoeBuffers, prefill_bytes, sampler_bytes};
 use crate::Result;
-use crate::cost::configurations::Configurations;
+use crate::cost::configurations::{Configurations, LayerConfigurations};
 use crate::cost::contract::{Contract, Vllm};
 use crate::cost::model::MIB;
+use crate::cost::resource::{CountTerm, LayerTerm, Resource};
 use crate::cost::table::{Cost, Key, MODEL, Measure, REST, Table, part_name};
 use crate::model::Config;
 use crate::model::config::{Layer, LayerKind, TensorSpec};
-use crate::supernet::{Axis, SearchSpace};
+use crate::supernet::SearchSpace;
 
 /// Bytes of every (d, layer configuration) of a space: weights, caches, workspace, and ε where the contract tells it, else 0.
 ///
-/// Caches are paged by groups of layers, which is no sum over layers. The rows are the least sum that is never below: each
-/// layer's own pages, a page more for an attention layer's last block, and the pages that fill up a group.
+/// Caches are paged by groups of layers, which is no sum over layers: a row has what a layer uses itself, a Mamba layer its
+/// pages and an attention layer its tokens. [`paged_caches`] has the whole.
 pub fn memory_rows(space: &SearchSpace, contract: &Contract) -> Result<Table> {
     let vllm = contract.vllm()?;
     let configurations = Configurations::new(space)?;
     let sizes: BTreeSet<usize> = configurations.hidden_sizes.iter().copied().collect();
-    let rows = Rows {
-        space,
-        contract,
-        vllm,
-        largest: PagedCaches::of(&space.parent, &contract.precision, &contract.workload),
-    };
+    let rows =
+        Rows { space, contract, vllm, parent: PagedCaches::of(&space.parent, &contract.precision, &contract.workload) };
     let mut table = Table::default();
     for d in sizes {
         rows.rest(&mut table, d);
@@ -46,28 +43,25 @@ struct Rows<'s> {
     space: &'s SearchSpace,
     contract: &'s Contract,
     vllm: &'s Vllm,
-    /// The parent's: no page of the space is larger.
-    largest: PagedCaches,
+    /// The parent's, for the bytes of a token.
+    parent: PagedCaches,
 }
 
 impl Rows<'_> {
     fn rest(&self, table: &mut Table, d: usize) {
         let tensors = self.tensors(d, None);
-        let c = &self.largest;
-        let removable = self.space.gates.iter().any(|gate| gate.axis == Axis::KeepMamba);
-        let fill = if removable { c.group_layers.saturating_sub(1) } else { c.padded_layers };
         let sequences = self.vllm.max_num_seqs.unwrap_or(self.contract.workload.batch);
         let sampler = sampler_bytes(self.space.parent.vocab_size, sequences, &self.contract.precision);
-        self.put(table, d, REST, [self.weights(&tensors), c.sequences * fill as u64 * c.page_bytes, sampler]);
+        self.put(table, d, REST, [self.weights(&tensors), 0, sampler]);
     }
 
     fn layer(&self, table: &mut Table, d: usize, layer: &Layer) {
         let (precision, workload) = (&self.contract.precision, &self.contract.workload);
         let tokens = workload.prefill_chunk;
-        let c = &self.largest;
+        let c = &self.parent;
         let caches = match layer {
             Layer::Mamba(_) => c.sequences * self.page(layer),
-            Layer::Attention(_) => c.sequences * (workload.capacity() as u64 * c.token_bytes + c.page_bytes),
+            Layer::Attention(_) => c.sequences * workload.capacity() as u64 * c.token_bytes,
             Layer::Moe(_) | Layer::Mlp(_) => 0,
         };
         let workspace = match layer {
@@ -105,6 +99,58 @@ impl Rows<'_> {
         put(table, Measure::PrefillWorkspace, d, part, workspace as f64);
         put(table, Measure::DecodeWorkspace, d, part, 0.0);
     }
+}
+
+/// The caches of every architecture: of each context, by the number of Mamba layers that are kept.
+///
+/// `own`: a resource of the space's layers, whose gates and contexts the result has. Layers that may be removed are equal
+/// within a context; of a parent whose Mamba layers differ, the largest stands for all.
+pub fn paged_caches(
+    own: &Resource,
+    space: &SearchSpace,
+    contract: &Contract,
+    configurations: &Configurations,
+) -> Resource {
+    let contexts = 0..own.constant.len();
+    let is_removable = |layer: &&LayerConfigurations| {
+        let mut options = layer.options.iter().flatten();
+        options.clone().any(Option::is_none) && options.any(|option| matches!(option, Some(Layer::Mamba(_))))
+    };
+    let removable: Vec<&LayerConfigurations> = configurations.layers.iter().filter(is_removable).collect();
+    let kept = |layer: &&LayerConfigurations| LayerTerm {
+        gates: layer.gates.clone(),
+        values: (layer.options.iter())
+            .map(|options| options.iter().map(|option| f64::from(u8::from(option.is_some()))).collect())
+            .collect(),
+    };
+    let bytes = |context: usize| -> Vec<f64> {
+        let first = |layer: &LayerConfigurations| layer.options[context].iter().flatten().next().copied();
+        let fixed: Vec<Layer> =
+            configurations.layers.iter().filter(|layer| !is_removable(layer)).filter_map(first).collect();
+        let mut others: Vec<Layer> = removable.iter().filter_map(|layer| first(layer)).collect();
+        let heads = |layer: &Layer| match layer {
+            Layer::Mamba(m) => m.heads * m.head_dim * m.state,
+            _ => 0,
+        };
+        others.sort_by_key(|layer| std::cmp::Reverse(heads(layer)));
+        let of = |kept: usize| {
+            let layers = fixed.iter().chain(&others[..kept]).copied().collect();
+            let config = Config { layers, ..space.parent.clone() };
+            PagedCaches::of(&config, &contract.precision, &contract.workload).total_bytes as f64
+        };
+        (0..=others.len()).map(of).collect()
+    };
+    let values: Vec<Vec<f64>> = contexts.map(bytes).collect();
+    let none = |term: &LayerTerm| LayerTerm {
+        gates: term.gates.clone(),
+        values: term.values.iter().map(|values| vec![0.0; values.len()]).collect(),
+    };
+    let layers = own.layers.iter().map(none).collect();
+    if removable.is_empty() {
+        return Resource { constant: values.iter().map(|of| of[0]).collect(), layers, ..own.clone() };
+    }
+    let counted = CountTerm { kept: removable.iter().map(kept).collect(), values };
+    Resource { constant: vec![0.0; own.constant.len()], layers, counted: Some(counted), ..own.clone() }
 }
 
 fn put(table: &mut Table, measure: Measure, hidden_size: usize, part: &str, bytes: f64) {

@@ -53,12 +53,27 @@ pub fn repair(
     let rho = |choice: &Choice| -> Vec<f64> { resources.iter().map(|r| r.rho(&choice.0)).collect() };
     let value = |choice: &Choice| choice.0.iter().zip(log_probabilities).map(|(c, p)| p[*c]).sum::<f64>();
     let used = |choice: &Choice| rho(choice).into_iter().fold(0.0, f64::max) >= 1.0 - delta;
-    let problem = |objective, ranges: Vec<Range>| Problem::new(space, log_probabilities, resources, objective, ranges);
+    let counts = counts(resources);
+    let solve = |objective, ranges: Vec<Range>, known: f64| -> Result<Option<Solution>> {
+        let mut best: Option<Solution> = None;
+        // What was left out under one number of kept layers may be better than what another has.
+        let mut gap_to = f64::NEG_INFINITY;
+        for (resources, exact) in &counts {
+            let ranges = ranges.iter().chain(exact).copied().collect();
+            let problem = Problem::new(space, log_probabilities, resources, objective, ranges)?;
+            let known = best.as_ref().map_or(known, |best| best.value);
+            if let Some(found) = solve(&problem, known) {
+                gap_to = gap_to.max(found.value + found.gap);
+                best = Some(found);
+            }
+        }
+        Ok(best.map(|best| Solution { gap: (gap_to - best.value).max(0.0), ..best }))
+    };
     let within = vec![Range::AT_MOST_1; resources.len()];
 
-    let most_probable = problem(Objective::LogProbability, within.clone())?;
-    let Some(mut solution) = solve(&most_probable, f64::NEG_INFINITY) else {
-        return Err(unreachable_limit(space, resources, &|objective, ranges| problem(objective, ranges))?);
+    let Some(mut solution) = solve(Objective::LogProbability, within.clone(), f64::NEG_INFINITY)? else {
+        let solve = |objective, ranges| solve(objective, ranges, f64::NEG_INFINITY);
+        return Err(unreachable_limit(space, resources, &solve)?);
     };
     if !resources.is_empty() && !used(&solution.choice) {
         let mut best: Option<Solution> = None;
@@ -66,7 +81,7 @@ pub fn repair(
             let mut ranges = within.clone();
             ranges[r].low = 1.0 - delta;
             let known = best.as_ref().map_or(f64::NEG_INFINITY, |best| best.value);
-            best = solve(&problem(Objective::LogProbability, ranges)?, known).or(best);
+            best = solve(Objective::LogProbability, ranges, known)?.or(best);
         }
         solution = best.unwrap_or(solution);
     }
@@ -83,17 +98,39 @@ pub fn repair(
     })
 }
 
+/// The resources as sums over layers, one set for every number of kept layers where a resource depends on that, with the
+/// number as one more resource that must be met exactly.
+fn counts(resources: &[Resource]) -> Vec<(Vec<Resource>, Option<Range>)> {
+    let Some(counting) = resources.iter().position(|resource| resource.counted.is_some()) else {
+        return vec![(resources.to_vec(), None)];
+    };
+    let layers = resources[counting].counted.as_ref().map_or(0, |counted| counted.kept.len());
+    let with = |kept: usize| {
+        let mut sums: Vec<Resource> = resources.to_vec();
+        let mut number = None;
+        for sum in &mut sums {
+            if let Some((resource, kept)) = sum.with_kept(kept) {
+                (*sum, number) = (resource, Some(kept));
+            }
+        }
+        sums.extend(number);
+        let exactly = kept as f64;
+        (sums, Some(Range { low: exactly, high: exactly }))
+    };
+    (0..=layers).map(with).collect()
+}
+
 /// Which limit cannot be met: one that no architecture meets, or, where each can be met alone, the one that comes closest
 /// while the others hold.
 fn unreachable_limit(
     space: &SearchSpace,
     resources: &[Resource],
-    problem: &dyn Fn(Objective, Vec<Range>) -> Result<Problem>,
+    solve: &dyn Fn(Objective, Vec<Range>) -> Result<Option<Solution>>,
 ) -> Result<Error> {
     let smallest = |r: usize, others: Range| -> Result<Option<Choice>> {
         let mut ranges = vec![others; resources.len()];
         ranges[r] = Range::ANY;
-        Ok(solve(&problem(Objective::Cost(r), ranges)?, f64::NEG_INFINITY).map(|solution| solution.choice))
+        Ok(solve(Objective::Cost(r), ranges)?.map(|solution| solution.choice))
     };
     let mut closest: Option<(usize, Choice)> = None;
     let mut kept = Vec::new();
