@@ -19,6 +19,7 @@
 //! | [`search`] | the search for an architecture within limits, and its repair |
 //! | [`baseline`] | architectures that a search is compared with |
 //! | [`report`] | what a compression did, as numbers, a page and a table |
+//! | [`export`] | weights in the formats of a deployment |
 //! | [`stages`] | the jobs a user starts |
 //! | [`cli`] | argument parsing |
 //!
@@ -34,6 +35,7 @@ pub mod data;
 pub mod device;
 pub mod engine;
 pub mod error;
+pub mod export;
 pub mod files;
 pub mod model;
 pub mod numerics;

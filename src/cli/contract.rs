@@ -2,14 +2,16 @@ use std::path::{Path, PathBuf};
 
 use super::output;
 use crate::Result;
-use crate::cost::Contract;
+use crate::cost::{Contract, Finding};
 use crate::model::Config;
+use crate::stages::compress::Recipe;
 use crate::supernet::{SearchSpace, Space};
 
 /// Contracts: what they mean, and whether they can be fulfilled.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Explain a contract in words, and find what contradicts itself, the device or the parent. Exit code 2 if anything does.
+    /// Explain a contract in words, and find what contradicts itself, the device or the parent. Exit code 2 if anything does. What
+    /// rests on estimated times is told as an estimate.
     #[command(after_help = super::help::CONTRACT_CHECK)]
     Check {
         /// A contract (TOML).
@@ -20,6 +22,9 @@ pub enum Command {
         /// A search space, instead of the one that the contract names.
         #[arg(long)]
         space: Option<PathBuf>,
+        /// A recipe whose parent and space are meant.
+        #[arg(long, conflicts_with_all = ["parent", "space"])]
+        recipe: Option<PathBuf>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -27,8 +32,11 @@ pub enum Command {
 }
 
 pub fn run(command: Command) -> Result<()> {
-    let Command::Check { file, parent, space, json } = command;
+    let Command::Check { file, mut parent, mut space, recipe, json } = command;
     let contract = Contract::from_file(&file)?;
+    if let Some(recipe) = recipe.map(|path| Recipe::from_file(&path)).transpose()? {
+        (parent, space) = (Some(recipe.parent), Some(recipe.space));
+    }
     let parent = parent.or_else(|| contract.search.parent.clone()).map(|path| config(&path)).transpose()?;
     let space = match (space.or_else(|| contract.search.space.clone()), &parent) {
         (Some(path), Some(parent)) => Some(SearchSpace::new(&Space::from_file(&path)?, parent)?),
@@ -40,7 +48,11 @@ pub fn run(command: Command) -> Result<()> {
     } else {
         let mut lines = explanation.words.clone();
         for f in &explanation.findings {
-            let word = if f.contradiction { "contradiction" } else { "note" };
+            let word = match f {
+                Finding { contradiction: true, .. } => "contradiction",
+                Finding { estimate: true, .. } => "estimate",
+                _ => "note",
+            };
             lines.push(format!("{word}: {}: found {}, expected {}", f.at, f.found, f.expected));
         }
         if explanation.findings.iter().all(|finding| !finding.contradiction) {

@@ -32,10 +32,10 @@ help! {
         "OUT/search: search.json, metrics.jsonl (one line per step), checkpoints/",
         "search presets/recipes/quickstart.toml --out runs/half";
     EXTRACT:
-        "OUT/extract/extract.json and the model's folder OUT/student",
+        "OUT/extract/extract.json and the model's folder OUT/student with its card README.md",
         "extract presets/recipes/quickstart.toml --out runs/half";
     RECOVER:
-        "OUT/recover (recover.json, metrics.jsonl, checkpoints/) and the model's folder OUT/recovered",
+        "OUT/recover (recover.json, metrics.jsonl, checkpoints/) and the model's folder OUT/recovered with its card README.md",
         "recover presets/recipes/quickstart.toml --out runs/half";
     EVALUATE:
         "nothing; with --out, OUT/evaluate/evaluate.json",
@@ -44,7 +44,7 @@ help! {
         "nothing; with --out, OUT/measure/measure.json. Exit code 3 where a model is over a limit.",
         "measure presets/parents/tiny runs/half/recovered --contract presets/contracts/half.toml";
     REPORT:
-        "OUT/report.html and OUT/report.json. Exit code 3 where the student is over a limit.",
+        "OUT/report.html, OUT/report.json, and README.md of both students again. Exit code 3 where the student is over a limit.",
         "report presets/recipes/quickstart.toml --out runs/half";
     VALIDATE:
         "nothing; the run directory OUT must have a complete profile",
@@ -76,6 +76,13 @@ help! {
     KERNELS_CHECK:
         "nothing",
         "kernels check rms_norm --device cuda";
+    EXPORT:
+        "OUT: config.json with quantization_config, hf_quant_config.json, weights with their scales, tokenizer files, \
+         README.md, quantization_error.csv and .json",
+        "export runs/half --contract presets/contracts/rtx-5070.toml --out student-nvfp4";
+    LOGITS:
+        "OUT",
+        "logits presets/parents/tiny --tokens tokens.json --out logits.safetensors";
     PRETRAIN:
         "the run directory: recipe.toml, inputs.json, pretrain/ (metrics.jsonl, checkpoints/) and the model's folder OUT/model",
         "pretrain presets/parents/tiny/recipe.toml --out runs/tiny";

@@ -67,24 +67,6 @@ fn layer_json(layer: &Layer) -> Value {
     }
 }
 
-/// A layer's sizes in words.
-fn layer_text(layer: &Layer) -> String {
-    match layer {
-        Layer::Mamba(m) => {
-            format!(
-                "{} heads × {}, {} groups, state {}, conv {}",
-                m.heads, m.head_dim, m.groups, m.state, m.conv_kernel
-            )
-        }
-        Layer::Moe(m) => {
-            let latent = m.latent.map_or(String::new(), |l| format!(", latent {l}"));
-            format!("{} experts top {}, F {}, S {}{latent}", m.experts, m.top_k, m.intermediate, m.shared_intermediate)
-        }
-        Layer::Attention(a) => format!("{} query heads, {} KV heads × {}", a.heads, a.kv_heads, a.head_dim),
-        Layer::Mlp(m) => format!("width {}", m.intermediate),
-    }
-}
-
 fn as_text(info: &CheckpointInfo) -> String {
     let (p, t, b) = (&info.parameters, &info.tensors, &info.bytes_at);
     let mut lines = vec![
@@ -136,7 +118,7 @@ fn kinds(config: &Config) -> Vec<String> {
     for kind in [LayerKind::Mamba, LayerKind::Moe, LayerKind::Attention, LayerKind::Mlp] {
         let mut sizes: Vec<(String, usize)> = Vec::new();
         for layer in config.layers.iter().filter(|l| l.kind() == kind) {
-            let text = layer_text(layer);
+            let text = layer.sizes_text();
             match sizes.iter_mut().find(|(known, _)| *known == text) {
                 Some((_, count)) => *count += 1,
                 None => sizes.push((text, 1)),

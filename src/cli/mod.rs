@@ -3,11 +3,13 @@
 mod compress;
 mod contract;
 mod evaluate;
+mod export;
 mod generate;
 mod help;
 mod inspect;
 mod inspect_memory;
 mod kernels;
+mod logits;
 mod measure;
 mod output;
 mod plan;
@@ -35,7 +37,7 @@ struct Cli {
     /// Threads to compute with [default: all cores]. Results do not depend on it.
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
-    /// Where search, recover, pretrain, generate, evaluate and kernels compute: cpu, cuda, cuda:N, or auto, a GPU where there is
+    /// Where search, recover, pretrain, generate, evaluate, logits and kernels compute: cpu, cuda, cuda:N, or auto, a GPU where there is
     /// one [default: cpu; kernels: auto]. Everything else computes on the CPU.
     #[arg(long, global = true)]
     device: Option<String>,
@@ -85,6 +87,10 @@ enum Command {
     Contract(contract::Command),
     #[command(subcommand)]
     Kernels(kernels::Command),
+    #[command(after_help = help::EXPORT)]
+    Export(export::Args),
+    #[command(after_help = help::LOGITS)]
+    Logits(logits::Args),
     #[command(after_help = help::PRETRAIN)]
     Pretrain(pretrain::Args),
     #[command(after_help = help::GENERATE)]
@@ -164,6 +170,8 @@ fn run(cli: Cli) -> Result<Outcome> {
         Command::Inspect(args) => inspect::run(args).map(done),
         Command::Contract(command) => contract::run(command).map(done),
         Command::Kernels(command) => kernels::run(command, "auto").map(done),
+        Command::Export(args) => export::run(args).map(done),
+        Command::Logits(args) => logits::run(args).map(done),
         Command::Pretrain(args) => pretrain::run(args).map(done),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Generate(args) => generate::run(args).map(done),

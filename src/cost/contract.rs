@@ -2,6 +2,7 @@
 
 mod check;
 mod engine;
+mod estimate;
 mod precision;
 
 use std::path::{Path, PathBuf};

@@ -58,6 +58,17 @@ impl Resource {
         self.cost(choice) / self.limit
     }
 
+    /// What no choice is below: in each context every layer's cheapest combination. A choice reaches it, unless it were one of
+    /// no layer at all.
+    pub fn smallest(&self) -> f64 {
+        let within = |context: usize| {
+            let least = |term: &LayerTerm| term.values[context].iter().copied().fold(f64::INFINITY, f64::min);
+            let widest = self.widest.iter().map(|group| group.iter().map(least).fold(0.0, f64::max));
+            self.constant[context] + self.layers.iter().map(least).sum::<f64>() + widest.sum::<f64>()
+        };
+        (0..self.constant.len()).map(within).fold(f64::INFINITY, f64::min)
+    }
+
     /// The place of a choice among the combinations of `gates`.
     pub fn combination(&self, gates: &[usize], choice: &[usize]) -> usize {
         gates.iter().fold(0, |at, gate| at * self.candidates[*gate] + choice[*gate])
@@ -276,6 +287,15 @@ mod tests {
                 .collect();
             let (expected, _) = r.expectation(&y);
             assert!((expected - r.cost(&choice)).abs() < 1e-9, "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_cost_is_that_of_the_cheapest_choice() {
+        for seed in 0..5 {
+            let r = resource(seed);
+            let cheapest = choices(&r.candidates).iter().map(|choice| r.cost(choice)).fold(f64::INFINITY, f64::min);
+            assert_eq!(r.smallest(), cheapest, "seed {seed}");
         }
     }
 

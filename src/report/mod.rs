@@ -1,5 +1,6 @@
 //! The report of a compression: as numbers, as a page, as a table for the terminal.
 
+mod card;
 mod chart;
 mod data;
 mod file;
@@ -9,6 +10,7 @@ mod page;
 mod text;
 mod verdict;
 
+pub use card::{CardLimit, CardRow, FrontMatter, ModelCard, Training, base_model, inherited, loading};
 pub use data::*;
 pub use file::{read, write};
 pub use number::{bytes, count, precise};

@@ -15,6 +15,9 @@ use crate::{Error, Result, files};
 /// size and time of the last change are enough where both are the same.
 const ALWAYS_READ: u64 = 64 << 20;
 
+/// A model's card, which later stages write again and people edit: no stage reads it.
+const REWRITTEN: &str = "/README.md";
+
 #[derive(Serialize, Deserialize)]
 struct Marker {
     stage: String,
@@ -54,7 +57,7 @@ impl RunDir {
     }
 
     /// Marks `stage` complete, `seconds` of work after it was begun or resumed. `outputs`, files and folders in the run
-    /// directory, must be in place by then: their digests are kept.
+    /// directory, must be in place by then: their digests are kept, but for models' cards.
     pub fn mark_complete(&self, stage: &str, digest: &str, seconds: f64, outputs: &[&str]) -> Result<()> {
         let mut files = BTreeMap::new();
         for output in outputs {
@@ -62,6 +65,7 @@ impl RunDir {
             if self.path().join(output).is_dir() {
                 names.clear();
                 list_files(&self.path().join(output), &format!("{output}/"), &mut names)?;
+                names.retain(|name| !name.ends_with(REWRITTEN));
             }
             for name in names {
                 let path = self.path().join(&name);

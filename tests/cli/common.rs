@@ -237,6 +237,10 @@ impl Folder {
         names
     }
 
+    pub fn text(&self, file: &str) -> String {
+        String::from_utf8(self.read(file)).unwrap()
+    }
+
     pub fn read(&self, file: &str) -> Vec<u8> {
         let path: PathBuf = self.path().join(file);
         fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

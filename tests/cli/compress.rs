@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use autocompress::run::digest_file;
 use serde_json::{Value, json};
 
-use super::common::{Folder, Outcome, command, contract, run};
+use super::common::{Folder, Outcome, command, contract, run, tokenizer};
 
 const SPACE: &str = "hidden_size = [128, 96, 64]\n[mamba]\nheads = [16, 8]\n\
                      [moe]\nexperts = [16, 8]\nintermediate = [64, 32, 0]\nshared_intermediate = [128, 64, 0]\n";
@@ -19,6 +19,19 @@ const LIMITS: &str = "latency_ms = 60000\nmemory_of_parent = 0.6";
 fn job(folder: &Folder) -> String {
     let parent = concat!(env!("CARGO_MANIFEST_DIR"), "/presets/parents/tiny");
     folder.compression(parent, SPACE, LIMITS)
+}
+
+/// The same with a parent of its own, which has a tokenizer and a card.
+fn job_with_companions(folder: &Folder) -> String {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("presets/parents/tiny");
+    fs::create_dir(folder.at("parent")).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(shipped.join(file), folder.path().join("parent").join(file)).unwrap();
+    }
+    folder.file("parent/tokenizer.json", tokenizer(2));
+    folder.file("parent/chat_template.jinja", "{{ messages }}");
+    folder.file("parent/README.md", "---\nlicense: cc-by-4.0\n---\n# A parent\n");
+    folder.compression("parent", SPACE, LIMITS)
 }
 
 fn compress(args: &[&str]) -> Outcome {
@@ -109,16 +122,28 @@ fn a_run_killed_in_every_stage_ends_with_the_same_bits() {
 #[test]
 fn what_is_complete_is_skipped_and_what_follows_a_change_is_done_again() {
     let folder = Folder::new();
-    let recipe = job(&folder);
+    let recipe = job_with_companions(&folder);
     let out = folder.at("run");
     compress(&["rank", &recipe, "--out", &out, "--quiet"]).ok();
     compress(&["search", &recipe, "--out", &out]).refused(2, &["search", "profile", "not complete"]);
     for stage in ["rank", "profile", "search", "extract", "recover"] {
         compress(&[stage, &recipe, "--out", &out, "--quiet"]).ok();
     }
+    let cards = || ["student", "recovered"].map(|student| folder.text(&format!("run/{student}/README.md")));
+    let before_report = cards();
+    for (card, part) in before_report.iter().zip(["meant to be recovered before", "recovered by distillation"]) {
+        let parts = [part, "before recovery", "| search", "| layer | kind | parent | student |", "≤ 60000 ms"];
+        parts.iter().for_each(|part| assert!(card.contains(part), "lacks {part:?}: {card}"));
+        assert!(!card.contains("## Scores"), "{card}");
+    }
+    students_carry_their_companions(&folder);
     compress(&["evaluate", &recipe, "--out", &out]).ok();
     compress(&["measure", &recipe, "--out", &out]).ok();
     compress(&["report", &recipe, "--out", &out, "--quiet"]).ok();
+    cards_tell_what_is_known(&cards(), &recipe, &folder.path().join("run/report.json"));
+    // A card is nobody's input: an edited or lost one changes nothing.
+    folder.file("run/recovered/README.md", "edited");
+    fs::remove_file(folder.at("run/student/README.md")).unwrap();
     let modified = |name: &str| fs::metadata(Path::new(&out).join(name)).unwrap().modified().unwrap();
     let names = ["search/search.json", "recover/recover.json", "report.json"];
     let before = names.map(modified);
@@ -145,6 +170,52 @@ fn what_is_complete_is_skipped_and_what_follows_a_change_is_done_again() {
 
     let validated = compress(&["validate", &recipe, "--out", &out, "--architectures", "3", "--repeats", "1", "--json"]);
     assert_eq!(validated.json()["points"].as_array().unwrap().len(), 3);
+}
+
+/// The parent's tokenizer and templates lie beside a student's weights, and beside exported ones.
+fn students_carry_their_companions(folder: &Folder) {
+    compress(&["export", &folder.at("run"), "--weights", "fp8", "--out", &folder.at("exported")]).ok();
+    for student in ["run/student", "run/recovered", "exported"] {
+        for file in ["tokenizer.json", "chat_template.jinja"] {
+            assert_eq!(folder.read(&format!("{student}/{file}")), folder.read(&format!("parent/{file}")), "{student}");
+        }
+    }
+    let card = folder.text("exported/README.md");
+    let parts = ["base_model: recovered", "license: cc-by-4.0", "- fp8", "## The card of recovered", "#### Deployment"];
+    parts.iter().for_each(|part| assert!(card.contains(part), "lacks {part:?}: {card}"));
+}
+
+/// After the report: limits as measured beside the parent, scores, trainings, and how to do it again.
+fn cards_tell_what_is_known(cards: &[String; 2], recipe: &str, report: &Path) {
+    let report: Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
+    let parameters = |model: &str| autocompress::report::count(report[model]["parameters"].as_u64().unwrap());
+    let sizes = format!("| parameters | {} | {} |", parameters("parent"), parameters("student"));
+    let kl = autocompress::report::precise(report["quality"]["held_out_before_recovery"].as_f64().unwrap());
+    let layers = report["parent"]["layers"].as_array().unwrap().len();
+    for (card, measured) in cards.iter().zip(["as cut out, before recovery", "after recovery, beside the parent"]) {
+        assert!(card.starts_with("---\nbase_model: parent\n"), "{card}");
+        let recipe = fs::read_to_string(recipe).unwrap();
+        let parts = [
+            "license: cc-by-4.0",
+            "pipeline_tag: text-generation",
+            &sizes,
+            measured,
+            "## Scores",
+            "| **mean** |",
+            "copy (2 items)",
+            &kl[..4],
+            recipe.trim_end(),
+            "memory_of_parent = 0.6",
+            "## Loading",
+            "parent/model.safetensors",
+        ];
+        parts.iter().for_each(|part| assert!(card.contains(part), "lacks {part:?}: {card}"));
+        // One row for every layer of the parent.
+        let rows = (0..layers).filter(|layer| card.contains(&format!("\n| {layer} | ")));
+        assert_eq!(rows.count(), layers, "{card}");
+        assert!(!card.contains("/tmp/") && !card.contains(env!("CARGO_MANIFEST_DIR")), "a machine's path: {card}");
+    }
+    assert!(cards[1].contains("| recovery | 12 | "), "{}", cards[1]);
 }
 
 /// A file that is not as its stage left it: edited, cut, flipped, gone.

@@ -113,6 +113,74 @@ fn notes_are_no_contradictions() {
     assert!(short.findings.iter().any(|f| f.at == "workload" && !f.contradiction && f.expected.contains("4176")));
 }
 
+/// Limits held against times from arithmetic: never a contradiction, and always said to be an estimate.
+#[test]
+fn estimates_tell_limits_that_nothing_reaches_and_those_that_ask_for_nothing() {
+    let estimates = |explanation: &Explanation| -> Vec<(String, String, String)> {
+        let all = explanation.findings.iter().filter(|finding| finding.estimate);
+        let text = |f: &autocompress::cost::Finding| {
+            assert!(!f.contradiction && f.expected.contains("an estimate at the device's peak rates"), "{f:?}");
+            (f.at.clone(), f.found.clone(), f.expected.clone())
+        };
+        all.map(text).collect()
+    };
+    for name in ["rtx-5070", "rtx-5080", "b200"] {
+        let (contract, space) = deployment(name);
+        let found = estimates(&contract.explain(Some(&space.parent), Some(&space)).unwrap());
+        assert!(found.is_empty(), "{name}: {found:?}");
+    }
+    // The estimate has no kernel's losses: nothing at all is below it.
+    let found = estimates(&explain("rtx-5070", "latency_ms = 750", "latency_ms = 20"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    let (at, _, expected) = &found[0];
+    assert!(at == "limits.latency_ms" && expected.contains("smallest architecture of the space"), "{found:?}");
+    let found = estimates(&explain("h100", "throughput = 7330", "throughput = 1e9"));
+    assert!(found.len() == 1 && found[0].0 == "limits.throughput" && found[0].2.contains("at most about"), "{found:?}");
+    // Both limits far above the parent's.
+    let loose = explain("rtx-5070", "memory_mib = 4096", "memory_mib = 11_000");
+    let found = estimates(&loose);
+    assert!(found.is_empty() || found[0].1.contains("memory"), "{found:?}");
+    let (contract, space) = deployment("rtx-5070");
+    let text =
+        edited("rtx-5070", "memory_mib = 4096", "memory_mib = 11_000").replace("latency_ms = 750", "latency_ms = 9000");
+    let loose = Contract::from_toml(&contract.file, &text).unwrap();
+    for space_or_none in [Some(&space), None] {
+        let found = estimates(&loose.explain(Some(&space.parent), space_or_none).unwrap());
+        let parts = [
+            "a parent that already keeps every limit",
+            "latency_ms about",
+            "limit 9000.0 ms",
+            "memory",
+            "limit 11000 MiB",
+        ];
+        assert!(found.len() == 1 && parts.iter().all(|part| found[0].1.contains(part)), "{found:?}");
+    }
+    assert!(loose.explain(None, None).unwrap().findings.iter().all(|finding| !finding.estimate));
+}
+
+/// Shares of the parent's, on this crate's own engine, whose bytes are measured and not estimated.
+#[test]
+fn shares_of_the_parents_are_held_against_estimates_too() {
+    let tiny = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("presets/parents/tiny/config.json");
+    let parent = autocompress::model::Config::from_file(&tiny).unwrap();
+    let space = autocompress::supernet::Space::from_file(&preset("spaces/tiny.toml")).unwrap();
+    let space = autocompress::supernet::SearchSpace::new(&space, &parent).unwrap();
+    let explain = |limits: &str| {
+        let text = edited("half", "latency_of_parent = 0.5\nmemory_of_parent = 0.5", limits);
+        let contract = Contract::from_toml(Path::new("c.toml"), &text).unwrap();
+        contract.explain(Some(&parent), Some(&space)).unwrap().findings
+    };
+    assert!(explain("latency_of_parent = 0.5\nmemory_of_parent = 0.5").is_empty());
+    let found = explain("latency_of_parent = 0.001");
+    assert!(found.len() == 1 && found[0].estimate && found[0].at == "limits.latency_of_parent", "{found:?}");
+    let found = explain("throughput_of_parent = 1000");
+    assert!(found.len() == 1 && found[0].at == "limits.throughput_of_parent", "{found:?}");
+    let found = explain("latency_of_parent = 1.5");
+    assert!(found.len() == 1 && found[0].found.contains("already keeps every limit"), "{found:?}");
+    // Bytes are not known without a measurement: nothing is said where a limit is on them.
+    assert!(explain("latency_of_parent = 1.5\nmemory_mib = 100000").is_empty());
+}
+
 #[test]
 fn devices_are_read_from_presets_and_files() {
     for name in autocompress::cost::GPUS {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Contract, Device, Engine, Format, Vllm};
+use super::{Contract, Device, Engine, Format, Vllm, estimate};
 use crate::cost::device_spec::DeviceSpec;
 use crate::cost::model::MIB;
 use crate::cost::vllm::Memory;
@@ -25,6 +25,8 @@ pub struct Finding {
     pub at: String,
     /// Nothing can fulfil the contract as long as this is so.
     pub contradiction: bool,
+    /// From times that arithmetic gives, not a measurement.
+    pub estimate: bool,
     pub found: String,
     pub expected: String,
 }
@@ -40,7 +42,8 @@ impl Explanation {
 }
 
 impl Contract {
-    /// Explains the contract, and checks it against the device, the parent and the space where these are given.
+    /// Explains the contract, and checks it against the device, the parent and the space where these are given: what of it
+    /// rests on times says that they are estimates.
     pub fn explain(&self, parent: Option<&Config>, space: Option<&SearchSpace>) -> Result<Explanation> {
         let device = DeviceSpec::of(&self.device)?;
         let mut checks = Checks { contract: self, device: &device, findings: Vec::new() };
@@ -53,7 +56,12 @@ impl Contract {
                 checks.memory(parent, space)?;
             }
         }
-        let findings = checks.findings;
+        let mut findings = checks.findings;
+        // What cannot be anyway needs no estimate.
+        let possible = findings.iter().all(|finding| !finding.contradiction);
+        if let Some(parent) = parent.filter(|_| possible) {
+            findings.extend(estimate::findings(self, parent, space)?);
+        }
         Ok(Explanation { words: words(self, &device, parent, space), findings })
     }
 }
@@ -66,7 +74,13 @@ struct Checks<'c> {
 
 impl Checks<'_> {
     fn add(&mut self, contradiction: bool, at: &str, found: impl ToString, expected: impl Into<String>) {
-        let finding = Finding { at: at.into(), contradiction, found: found.to_string(), expected: expected.into() };
+        let finding = Finding {
+            at: at.into(),
+            contradiction,
+            estimate: false,
+            found: found.to_string(),
+            expected: expected.into(),
+        };
         self.findings.push(finding);
     }
 

@@ -87,7 +87,7 @@ impl DiskDtype {
     }
 
     /// The first of `values` that this format cannot hold as a finite number, with its index.
-    pub(super) fn first_unfit(self, values: &[f32]) -> Option<(usize, f32)> {
+    pub fn first_unfit(self, values: &[f32]) -> Option<(usize, f32)> {
         let chunks = values.par_chunks(CHUNK).enumerate();
         let unfit = |values: &[f32]| match self {
             DiskDtype::F32 => first_not_finite(values, |value| value),
@@ -100,7 +100,7 @@ impl DiskDtype {
     }
 
     /// Appends `values`, rounded, as little-endian bytes.
-    pub(super) fn encode(self, values: &[f32], out: &mut Vec<u8>) {
+    pub fn encode(self, values: &[f32], out: &mut Vec<u8>) {
         match self {
             DiskDtype::F32 => values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes())),
             DiskDtype::BF16 => values.iter().for_each(|&v| out.extend_from_slice(&bf16::from_f32(v).to_le_bytes())),

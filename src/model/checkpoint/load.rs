@@ -60,11 +60,11 @@ pub struct LoadReport {
 }
 
 /// One tensor of one file.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    file: &'a MappedFile,
-    entry: &'a Entry,
-    dtype: DiskDtype,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub file: &'a MappedFile,
+    pub entry: &'a Entry,
+    pub dtype: DiskDtype,
 }
 
 impl<'a> Source<'a> {
@@ -78,7 +78,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn bytes(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> &'a [u8] {
         &self.file.map[self.entry.range.clone()]
     }
 
@@ -86,7 +86,7 @@ impl<'a> Source<'a> {
         Offer { file: &self.file.path, name: &self.entry.name, shape: &self.entry.shape }
     }
 
-    fn raw(&self) -> RawTensor {
+    pub fn raw(&self) -> RawTensor {
         RawTensor {
             name: self.entry.name.clone(),
             dtype: self.dtype,
@@ -103,23 +103,7 @@ impl Checkpoint {
     /// Fails, naming the tensor, where one is missing, has no place, is there twice (also under two names), has another
     /// shape or an unsupported dtype, or holds a NaN or an infinity.
     pub fn load(&self, options: LoadOptions) -> Result<Loaded> {
-        let mut config = self.config.clone();
-        let mut dropped = Vec::new();
-        let (mut model, mut mtp) = (Vec::new(), Vec::new());
-        for (file, entry) in self.files.iter().flat_map(|file| file.entries.iter().map(move |entry| (file, entry))) {
-            match (entry.name.starts_with("mtp."), options.mtp) {
-                (true, MtpChoice::Drop) => dropped.push(entry.name.clone()),
-                (true, MtpChoice::Keep) => mtp.push(Source::new(file, entry)?),
-                (false, _) => model.push(Source::new(file, entry)?),
-            }
-        }
-        match options.mtp {
-            MtpChoice::Drop => config.mtp = None,
-            MtpChoice::Keep => drop(claim(&self.dir, &config.mtp_tensors(), &offers(&mtp))?),
-        }
-        if config.tie_word_embeddings {
-            dropped.extend(take_tied_head(&mut model)?);
-        }
+        let Sources { config, model, mtp, dropped } = self.sources(options.mtp)?;
         let tensors = self.convert(&config.tensors(), &model)?;
         let report = LoadReport {
             files: self.files.len(),
@@ -129,6 +113,28 @@ impl Checkpoint {
             dropped,
         };
         Ok(Loaded { config, tensors, carried: mtp.iter().map(Source::raw).collect(), report })
+    }
+
+    /// What the files hold, sorted into the model's tensors and the MTP head's; those of the head are claimed.
+    pub(super) fn sources(&self, choice: MtpChoice) -> Result<Sources<'_>> {
+        let mut config = self.config.clone();
+        let mut dropped = Vec::new();
+        let (mut model, mut mtp) = (Vec::new(), Vec::new());
+        for (file, entry) in self.files.iter().flat_map(|file| file.entries.iter().map(move |entry| (file, entry))) {
+            match (entry.name.starts_with("mtp."), choice) {
+                (true, MtpChoice::Drop) => dropped.push(entry.name.clone()),
+                (true, MtpChoice::Keep) => mtp.push(Source::new(file, entry)?),
+                (false, _) => model.push(Source::new(file, entry)?),
+            }
+        }
+        match choice {
+            MtpChoice::Drop => config.mtp = None,
+            MtpChoice::Keep => drop(claim(&self.dir, &config.mtp_tensors(), &offers(&mtp))?),
+        }
+        if config.tie_word_embeddings {
+            dropped.extend(take_tied_head(&mut model)?);
+        }
+        Ok(Sources { config, model, mtp, dropped })
     }
 
     fn convert(&self, specs: &[TensorSpec], sources: &[Source]) -> Result<Vec<LoadedTensor>> {
@@ -148,7 +154,16 @@ impl Checkpoint {
     }
 }
 
-fn offers<'a>(sources: &[Source<'a>]) -> Vec<Offer<'a>> {
+/// See [`Checkpoint::sources`].
+pub(super) struct Sources<'a> {
+    pub config: Config,
+    pub model: Vec<Source<'a>>,
+    pub mtp: Vec<Source<'a>>,
+    /// Names of what was left out.
+    pub dropped: Vec<String>,
+}
+
+pub(super) fn offers<'a>(sources: &[Source<'a>]) -> Vec<Offer<'a>> {
     sources.iter().map(Source::offer).collect()
 }
 

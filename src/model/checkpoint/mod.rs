@@ -8,9 +8,11 @@ mod claim;
 mod dtype;
 mod header;
 mod info;
+mod layout;
 mod load;
 mod open;
 mod save;
+mod stream;
 
 use std::sync::Arc;
 
@@ -18,9 +20,11 @@ use memmap2::Mmap;
 
 pub use dtype::DiskDtype;
 pub use info::{BytesAt, CheckpointInfo, StoredInfo};
+pub use layout::{Stored, header, index, shards};
 pub use load::{LoadOptions, LoadReport, Loaded, LoadedTensor, MtpChoice};
 pub use open::Checkpoint;
-pub use save::{SaveOptions, SaveReport, TensorToSave, save};
+pub use save::{SaveOptions, SaveReport, TensorToSave, copy_companions, pretty, save};
+pub use stream::{StoredTensor, Stream};
 
 /// A tensor that passes through unread: the MTP head's, where it is kept. Its bytes stay in the mapped file.
 #[derive(Debug, Clone)]
@@ -43,4 +47,4 @@ impl RawTensor {
 
 /// The one file of a small checkpoint, and the list of shards of a large one.
 const SINGLE_FILE: &str = "model.safetensors";
-const INDEX_FILE: &str = "model.safetensors.index.json";
+pub const INDEX_FILE: &str = "model.safetensors.index.json";

@@ -5,10 +5,11 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::claim::{Offer, claim};
-use super::{DiskDtype, INDEX_FILE, RawTensor, SINGLE_FILE};
+use super::layout::{Stored, header, index, shards};
+use super::{DiskDtype, INDEX_FILE, RawTensor};
 use crate::model::config::{Config, TensorSpec};
 use crate::{Error, Result, files};
 
@@ -84,7 +85,23 @@ enum Content<'a> {
     Bytes(&'a [u8]),
 }
 
-impl Planned<'_> {
+impl Stored for Planned<'_> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn dtype(&self) -> &str {
+        self.dtype.name()
+    }
+
+    fn element_bytes(&self) -> usize {
+        self.dtype.bytes()
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
     fn bytes(&self) -> u64 {
         match self.content {
             Content::Values(values) => (values.len() * self.dtype.bytes()) as u64,
@@ -130,7 +147,7 @@ pub fn save(dir: &Path, config: &Config, tensors: &[TensorToSave], options: &Sav
         Ok(())
     })?;
     let all = || shards.iter().flat_map(|(_, tensors)| tensors);
-    Ok(SaveReport { files: shards.len(), tensors: all().count(), bytes: all().map(Planned::bytes).sum(), copied })
+    Ok(SaveReport { files: shards.len(), tensors: all().count(), bytes: all().map(Stored::bytes).sum(), copied })
 }
 
 /// What an existing folder keeps: everything but weights, in this or another format.
@@ -208,38 +225,6 @@ fn check_carried(dir: &Path, config: &Config, carried: &[RawTensor]) -> Result<(
     claim(dir, &config.mtp_tensors(), &offers).map(|_| ())
 }
 
-/// Fills shards in the model's order, and names them as Hugging Face libraries do. Within a shard wider elements come
-/// first, so that all are aligned.
-fn shards(planned: Vec<Planned>, max_bytes: u64) -> Vec<(String, Vec<Planned>)> {
-    let mut shards: Vec<Vec<Planned>> = Vec::new();
-    let mut room = 0;
-    for tensor in planned {
-        match shards.last_mut() {
-            Some(shard) if tensor.bytes() <= room => {
-                room -= tensor.bytes();
-                shard.push(tensor);
-            }
-            _ => {
-                room = max_bytes.saturating_sub(tensor.bytes());
-                shards.push(vec![tensor]);
-            }
-        }
-    }
-    let n = shards.len();
-    let name = |i: usize| if n == 1 { SINGLE_FILE.into() } else { format!("model-{:05}-of-{n:05}.safetensors", i + 1) };
-    shards.iter_mut().for_each(|shard| shard.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.bytes())));
-    shards.into_iter().enumerate().map(|(i, shard)| (name(i), shard)).collect()
-}
-
-fn index(shards: &[(String, Vec<Planned>)]) -> Value {
-    let total: u64 = shards.iter().flat_map(|(_, tensors)| tensors).map(Planned::bytes).sum();
-    let mut places: Vec<(&str, &str)> =
-        shards.iter().flat_map(|(file, tensors)| tensors.iter().map(|t| (t.name.as_str(), file.as_str()))).collect();
-    places.sort();
-    let map: Map<String, Value> = places.into_iter().map(|(name, file)| (name.into(), file.into())).collect();
-    json!({ "metadata": { "total_size": total }, "weight_map": map })
-}
-
 /// Writes one file of the temporary folder; an error names its final place.
 fn write(
     dir: &Path,
@@ -256,20 +241,7 @@ fn write(
 }
 
 fn write_tensors(file: &mut dyn Write, tensors: &[Planned]) -> io::Result<()> {
-    let mut header = Map::new();
-    header.insert("__metadata__".into(), json!({ "format": "pt" }));
-    let mut offset = 0;
-    for tensor in tensors {
-        let end = offset + tensor.bytes();
-        let entry = json!({ "dtype": tensor.dtype.name(), "shape": tensor.shape, "data_offsets": [offset, end] });
-        header.insert(tensor.name.clone(), entry);
-        offset = end;
-    }
-    let mut header = Value::Object(header).to_string().into_bytes();
-    // The data that follows starts at a multiple of eight bytes.
-    header.resize(header.len().next_multiple_of(8), b' ');
-    file.write_all(&(header.len() as u64).to_le_bytes())?;
-    file.write_all(&header)?;
+    file.write_all(&header(tensors))?;
     let mut buffer = Vec::with_capacity(CHUNK * 4);
     for tensor in tensors {
         match tensor.content {
@@ -286,7 +258,8 @@ fn write_tensors(file: &mut dyn Write, tensors: &[Planned]) -> io::Result<()> {
     Ok(())
 }
 
-fn copy_companions(from: Option<&Path>, to: &Path) -> Result<Vec<String>> {
+/// Copies the tokenizer and generation files of the model in `from`, those that are there, into the folder `to`.
+pub fn copy_companions(from: Option<&Path>, to: &Path) -> Result<Vec<String>> {
     let Some(from) = from else { return Ok(Vec::new()) };
     let there = COMPANIONS.into_iter().filter(|name| from.join(name).is_file());
     let copy = |name: &str| {
@@ -296,6 +269,6 @@ fn copy_companions(from: Option<&Path>, to: &Path) -> Result<Vec<String>> {
     there.map(copy).collect()
 }
 
-fn pretty(value: &Value) -> String {
+pub fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }

@@ -141,6 +141,23 @@ impl Layer {
             Layer::Mlp(_) => LayerKind::Mlp,
         }
     }
+
+    /// The layer's sizes in words.
+    pub fn sizes_text(&self) -> String {
+        match self {
+            Layer::Mamba(m) => {
+                let Mamba { heads, head_dim, groups, state, conv_kernel, .. } = m;
+                format!("{heads} heads × {head_dim}, {groups} groups, state {state}, conv {conv_kernel}")
+            }
+            Layer::Moe(m) => {
+                let latent = m.latent.map_or(String::new(), |l| format!(", latent {l}"));
+                let (top_k, shared) = (m.top_k, m.shared_intermediate);
+                format!("{} experts top {top_k}, F {}, S {shared}{latent}", m.experts, m.intermediate)
+            }
+            Layer::Attention(a) => format!("{} query heads, {} KV heads × {}", a.heads, a.kv_heads, a.head_dim),
+            Layer::Mlp(m) => format!("width {}", m.intermediate),
+        }
+    }
 }
 
 /// The multi-token prediction head: `steps` copies of `layers`, each with its own weights.

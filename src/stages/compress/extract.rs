@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::measure::{in_unit, judge};
 use super::profile::Profile;
-use super::{Compression, profile, search};
+use super::{Compression, card, profile, search};
 use crate::cost::{Resource, measure};
 use crate::model::Lm;
 use crate::report::{LimitResult, RoundResult};
@@ -75,7 +75,8 @@ pub fn run(c: &Compression) -> Result<()> {
         gap: repaired.gap,
         rounds,
     };
-    files::write_json(&c.path(EXTRACT), &stored)
+    files::write_json(&c.path(EXTRACT), &stored)?;
+    card::write(c, "student", None)
 }
 
 /// Cuts a repaired architecture out and measures it beside the parent.

@@ -11,9 +11,12 @@
 //! | [`measure`] | the parent, `recovered/`, `cost/` | `measure/` |
 //! | [`report`] | all of it | `report.json`, `report.html` |
 //!
+//! `student/` and `recovered/` hold a model card each ([`card`]), which the report writes again with what it knows by then.
+//!
 //! A stage that is complete is skipped while what it reads is unchanged; one that was stopped goes on where it was. What a
 //! complete stage left is verified before it is used: a file that is damaged or was edited is refused by name.
 
+pub mod card;
 pub mod evaluate;
 pub mod extract;
 pub mod measure;

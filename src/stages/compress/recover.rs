@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compression, RecoverRecipe};
+use super::{Compression, RecoverRecipe, card};
 use crate::model::Lm;
 use crate::stages::recover::Recover;
 use crate::train::train;
@@ -23,7 +23,8 @@ pub struct Recovered {
 pub fn run(c: &Compression) -> Result<()> {
     let (student, recovered) = recover(c, &c.recipe.recover, c.load("student")?, "recover")?;
     c.save("recovered", &student)?;
-    files::write_json(&c.path(RECOVER), &recovered)
+    files::write_json(&c.path(RECOVER), &recovered)?;
+    card::write(c, "recovered", None)
 }
 
 /// Recovers a student in `folder` of the run directory.

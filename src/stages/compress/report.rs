@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::card::{self, Known};
 use super::measure::Measured;
 use super::profile::Profile;
 use super::{Compression, Stage, evaluate, extract, measure, profile, recover, search};
@@ -18,9 +19,14 @@ use crate::run::read_lines;
 use crate::supernet::Choice;
 use crate::{Result, files};
 
-/// Writes `report.json` and `report.html`.
+/// Writes `report.json` and `report.html`, and both students' cards with what is known now.
 pub fn run(c: &Compression) -> Result<()> {
-    crate::report::write(&gather(c)?, c.run.path())
+    let report = gather(c)?;
+    let known = Known { limits: &report.limits, quality: &report.quality };
+    for student in ["student", "recovered"] {
+        card::write(c, student, Some(known))?;
+    }
+    crate::report::write(&report, c.run.path())
 }
 
 fn gather(c: &Compression) -> Result<Report> {
