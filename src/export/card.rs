@@ -18,13 +18,11 @@ pub fn card(model: &Path, config: &Config, report: &ExportReport) -> Result<Stri
     let json = config.to_json()?;
     let model_type = json.get("model_type").and_then(|kind| kind.as_str()).unwrap_or("nemotron_h");
     let mut tags = vec!["autocompress".to_owned(), model_type.to_owned()];
-    for c in report.components.iter().filter(|c| ["fp8", "nvfp4"].contains(&c.format)) {
-        if !tags.iter().any(|tag| tag == c.format) {
-            tags.extend([c.format.to_owned(), "modelopt".to_owned()]);
-        }
-    }
-    tags.dedup();
-    let quantised = tags.len() > 2;
+    let is_used = |format: &&str| report.components.iter().any(|c| c.format == *format);
+    let formats: Vec<&str> = ["fp8", "nvfp4"].into_iter().filter(is_used).collect();
+    let quantised = !formats.is_empty();
+    tags.extend(formats.into_iter().map(String::from));
+    tags.extend(quantised.then(|| "modelopt".to_owned()));
     let relation = quantised.then_some("quantized");
     let front = FrontMatter { base_model: name.clone(), relation, library: "vllm", tags, inherited: license };
     let mut text = front.text();

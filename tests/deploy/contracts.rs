@@ -124,7 +124,7 @@ fn estimates_tell_limits_that_nothing_reaches_and_those_that_ask_for_nothing() {
         };
         all.map(text).collect()
     };
-    for name in ["rtx-5070", "rtx-5080", "b200"] {
+    for name in DEPLOYMENTS {
         let (contract, space) = deployment(name);
         let found = estimates(&contract.explain(Some(&space.parent), Some(&space)).unwrap());
         assert!(found.is_empty(), "{name}: {found:?}");

@@ -15,6 +15,9 @@ use crate::supernet::SearchSpace;
 /// What every finding ends with.
 const HOW: &str = "an estimate at the device's peak rates: engines take longer";
 
+/// How much longer engines may take than arithmetic says: a parent is told to keep a limit only where it does so all the same.
+const SLOWER: f64 = 2.0;
+
 /// Limits that even the smallest architecture of the space misses, and a parent that already keeps them all. `space` is that
 /// of the parent alone where no other is known.
 pub fn findings(contract: &Contract, parent: &Config, space: Option<&SearchSpace>) -> Result<Vec<Finding>> {
@@ -35,6 +38,8 @@ struct Time {
     limit: f64,
     smallest: f64,
     parent: f64,
+    /// Whether the limit is a share of the parent's: what is slower is so for both.
+    is_share: bool,
     /// Of the whole batch, where the limit is on tokens per second.
     tokens: Option<f64>,
 }
@@ -60,13 +65,15 @@ impl Estimate {
         let model = CostModel::new(space, &resolved, &table)?;
         let time = |resource: &Resource| {
             let is_throughput = resource.name == "throughput";
+            let (key, is_share) = match (is_throughput, &contract.limits) {
+                (true, Limits { throughput: Some(_), .. }) => ("limits.throughput", false),
+                (true, _) => ("limits.throughput_of_parent", true),
+                (false, Limits { latency_ms: Some(_), .. }) => ("limits.latency_ms", false),
+                (false, _) => ("limits.latency_of_parent", true),
+            };
             Time {
-                key: match (is_throughput, &contract.limits) {
-                    (true, Limits { throughput: Some(_), .. }) => "limits.throughput",
-                    (true, _) => "limits.throughput_of_parent",
-                    (false, Limits { latency_ms: Some(_), .. }) => "limits.latency_ms",
-                    (false, _) => "limits.latency_of_parent",
-                },
+                key,
+                is_share,
                 limit: resource.limit,
                 smallest: resource.smallest(),
                 parent: resource.cost(&parent.0),
@@ -81,9 +88,10 @@ impl Estimate {
         })
     }
 
-    /// Where the parent keeps every limit.
+    /// Where the parent keeps every limit, with a factor of [`SLOWER`] to spare.
     fn nothing_to_do(&self) -> Option<Finding> {
-        let within = self.times.iter().all(|time| time.parent <= time.limit)
+        let slower = |time: &Time| if time.is_share { 1.0 } else { SLOWER };
+        let within = self.times.iter().all(|time| slower(time) * time.parent <= time.limit)
             && self.memory.is_none_or(|(bytes, limit)| bytes <= limit);
         if !(within && self.complete) {
             return None;
