@@ -58,13 +58,17 @@ impl Resource {
         self.cost(choice) / self.limit
     }
 
-    /// What no choice is below: in each context every layer's cheapest combination. A choice reaches it, unless it were one of
-    /// no layer at all.
+    /// What no choice is below: in each context every term's cheapest value. Where all is a sum over layers a choice reaches
+    /// it, unless that were one of no layer at all.
     pub fn smallest(&self) -> f64 {
         let within = |context: usize| {
             let least = |term: &LayerTerm| term.values[context].iter().copied().fold(f64::INFINITY, f64::min);
             let widest = self.widest.iter().map(|group| group.iter().map(least).fold(0.0, f64::max));
-            self.constant[context] + self.layers.iter().map(least).sum::<f64>() + widest.sum::<f64>()
+            let counted = self
+                .counted
+                .as_ref()
+                .map_or(0.0, |counted| counted.values[context].iter().copied().fold(f64::INFINITY, f64::min));
+            self.constant[context] + self.layers.iter().map(least).sum::<f64>() + widest.sum::<f64>() + counted
         };
         (0..self.constant.len()).map(within).fold(f64::INFINITY, f64::min)
     }
@@ -291,11 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_cost_is_that_of_the_cheapest_choice() {
+    fn no_choice_is_below_the_smallest_cost_and_of_a_sum_one_reaches_it() {
         for seed in 0..5 {
             let r = resource(seed);
-            let cheapest = choices(&r.candidates).iter().map(|choice| r.cost(choice)).fold(f64::INFINITY, f64::min);
-            assert_eq!(r.smallest(), cheapest, "seed {seed}");
+            let sum = Resource { widest: Vec::new(), counted: None, ..r.clone() };
+            let cheapest =
+                |r: &Resource| choices(&r.candidates).iter().map(|c| r.cost(c)).fold(f64::INFINITY, f64::min);
+            assert!(r.smallest() <= cheapest(&r) + 1e-9, "seed {seed}");
+            assert!((sum.smallest() - cheapest(&sum)).abs() < 1e-9, "seed {seed}");
         }
     }
 
