@@ -5,7 +5,8 @@
 //! | [`rank`] | the parent, calibration tokens | `rank/importance.json` |
 //! | [`profile`] | the space, the contract, the parent | `cost/` |
 //! | [`search`] | `rank/`, `cost/` | `search/` |
-//! | [`extract`] | `search/`, `cost/`, `rank/` | `extract/`, `student/` |
+//! | or [`screen`] | `rank/`, `cost/` | `screen/` |
+//! | [`extract`] | `search/` or `screen/`, `cost/`, `rank/` | `extract/`, `student/` |
 //! | [`recover`] | `student/`, the parent | `recover/`, `recovered/` |
 //! | [`evaluate`] | the parent, `student/`, `recovered/` | `evaluate/` |
 //! | [`measure`] | the parent, `recovered/`, `cost/` | `measure/` |
@@ -13,6 +14,9 @@
 //!
 //! A stage that is complete is skipped while what it reads is unchanged; one that was stopped goes on where it was. What a
 //! complete stage left is verified before it is used: a file that is damaged or was edited is refused by name.
+//!
+//! A [`Method`] says how the architecture is chosen: by the search, or by the screening of the baseline Minitron++. All else
+//! is the same code. A run directory belongs to one method.
 
 pub mod evaluate;
 pub mod extract;
@@ -24,6 +28,7 @@ pub mod rank;
 mod recipe;
 pub mod recover;
 pub mod report;
+pub mod screen;
 pub mod search;
 mod stage;
 
@@ -32,8 +37,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-pub use recipe::{EvaluateRecipe, MeasureRecipe, ProfileRecipe, RankRecipe, Recipe, RecoverRecipe, SearchRecipe};
-pub use stage::Stage;
+pub use recipe::{
+    EvaluateRecipe, MeasureRecipe, MinitronRecipe, ProfileRecipe, RankRecipe, Recipe, RecoverRecipe, SearchRecipe,
+};
+pub use stage::{Method, Stage};
 
 use crate::cost::Contract;
 use crate::data::{DataConfig, Source, Tokenizer};
@@ -47,6 +54,7 @@ use crate::{Error, Result, files};
 
 /// A compression in its run directory. All that a user wrote is read and checked before anything is made.
 pub struct Compression {
+    pub method: Method,
     pub recipe: Recipe,
     pub recipe_path: PathBuf,
     pub contract: Contract,
@@ -74,22 +82,28 @@ impl Compression {
     /// What is wrong with any of the files, before any work is done; [`Error::Input`] too where `out` belongs to another
     /// recipe, or an input has changed since.
     pub fn open(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
-        Compression::with(recipe_path, quiet, &|recipe, inputs| RunDir::create_or_open(out, recipe, inputs))
+        Compression::open_for(Method::Search, recipe_path, out, quiet)
+    }
+
+    /// The same by `method`; [`Error::Input`] too where `out` is a run directory of another one.
+    pub fn open_for(method: Method, recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
+        Compression::with(method, recipe_path, quiet, &|recipe, inputs| RunDir::create_or_open(out, recipe, inputs))
     }
 
     /// The same, of a run directory that is there: where it is not, it is not made.
     pub fn open_existing(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
-        Compression::with(recipe_path, quiet, &|recipe, inputs| RunDir::open(out, recipe, inputs))
+        Compression::with(Method::Search, recipe_path, quiet, &|recipe, inputs| RunDir::open(out, recipe, inputs))
     }
 
     fn with(
+        method: Method,
         recipe_path: &Path,
         quiet: bool,
         directory: &dyn Fn(&str, &[Input]) -> Result<RunDir>,
     ) -> Result<Compression> {
         let recipe = Recipe::from_file(recipe_path)?;
         let contract = Contract::from_file(&recipe.contract)?;
-        let space = Space::from_file(&recipe.space)?;
+        let space = Space::from_file(recipe.space_of(method))?;
         let stored = load(&recipe.parent, MtpChoice::Drop)?;
         let space = SearchSpace::new(&space, &stored.lm.config)?;
         let dtype = stored.dtypes.first().copied().unwrap_or(DiskDtype::BF16);
@@ -102,11 +116,12 @@ impl Compression {
         };
         let records = recipe.evaluate.records.as_ref().map(read).transpose()?;
         evaluate::check_held_out(&recipe, recipe_path, &held_out)?;
-        let inputs = inputs(&recipe)?;
-        let run = directory(&files::read_text(recipe_path)?, &inputs)?;
+        let inputs = inputs(&recipe, method)?;
+        let run = directory(&files::read_text(recipe_path)?, &inputs).map_err(of_another_method)?;
         let recipe_path = recipe_path.to_path_buf();
         let inputs = inputs.into_iter().map(|input| (input.name, input.digest)).collect();
         Ok(Compression {
+            method,
             recipe,
             recipe_path,
             contract,
@@ -128,11 +143,11 @@ impl Compression {
     /// their turn comes.
     pub fn run(&self, from: Option<Stage>, until: Stage) -> Result<()> {
         if let Some(from) = from {
-            for stage in Stage::ALL.into_iter().filter(|stage| (from..=until).contains(stage)) {
+            for stage in self.method.stages().filter(|stage| (from..=until).contains(stage)) {
                 self.discard(stage)?;
             }
         }
-        Stage::ALL.into_iter().filter(|stage| *stage <= until).try_for_each(|stage| self.stage(stage))
+        self.method.stages().filter(|stage| *stage <= until).try_for_each(|stage| self.stage(stage))
     }
 
     /// Does one stage alone.
@@ -140,8 +155,8 @@ impl Compression {
     /// # Errors
     /// [`Error::Usage`] naming the stage before it that is not complete.
     pub fn only(&self, stage: Stage) -> Result<()> {
-        for before in stage.reads() {
-            if !self.is_complete(*before)? {
+        for before in self.reads(stage) {
+            if !self.is_complete(before)? {
                 let run = self.run.path().display();
                 return Err(Error::Usage(format!(
                     "{run}: `{stage}` reads what `{before}` makes: found `{before}` not complete, expected it done first"
@@ -157,8 +172,8 @@ impl Compression {
     /// [`Error::Input`] naming a file of theirs that is not what the stage left.
     pub fn is_complete(&self, stage: Stage) -> Result<bool> {
         let mut complete = Vec::new();
-        for one in Stage::ALL.into_iter().filter(|one| *one <= stage) {
-            let read = one.reads().iter().all(|before| complete.contains(before));
+        for one in self.method.stages().filter(|one| *one <= stage) {
+            let read = self.reads(one).all(|before| complete.contains(&before));
             if read && self.is_current(one, &self.digest(one)?)? {
                 complete.push(one);
             }
@@ -209,6 +224,7 @@ impl Compression {
             Stage::Rank => rank::run(self),
             Stage::Profile => profile::run(self),
             Stage::Search => search::run(self),
+            Stage::Screen => screen::run(self),
             Stage::Extract => extract::run(self),
             Stage::Recover => recover::run(self),
             Stage::Evaluate => evaluate::run(self),
@@ -221,10 +237,15 @@ impl Compression {
         Ok(())
     }
 
+    /// The stages that `stage` reads, those of the method.
+    fn reads(&self, stage: Stage) -> impl Iterator<Item = Stage> {
+        self.method.stages().filter(move |before| stage.reads().contains(before))
+    }
+
     /// Of the outputs that `stage` reads. The recipe and its inputs are the run directory's own: they cannot change.
     fn digest(&self, stage: Stage) -> Result<String> {
         let mut text = stage.name().to_owned();
-        for before in stage.reads() {
+        for before in self.reads(stage) {
             for (name, digest) in self.run.outputs(before.name())? {
                 text += &format!(" {name} {digest}");
             }
@@ -240,7 +261,7 @@ impl Compression {
             _ => return error,
         };
         let Some(stage) = file.strip_prefix(self.run.path()).ok().and_then(Stage::that_made) else { return error };
-        let way = format!("`run --from {stage}` makes it again");
+        let way = format!("`{} --from {stage}` makes it again", self.method.command());
         match error {
             Error::Input { file, at, found, expected } if !expected.ends_with(&way) => {
                 Error::Input { file, at, found, expected: format!("{expected}; {way}") }
@@ -316,7 +337,26 @@ impl Sources {
     }
 }
 
-fn inputs(recipe: &Recipe) -> Result<Vec<Input>> {
+/// The input by which a run directory says that it belongs to a baseline.
+const BASELINE: &str = "baseline";
+
+/// Says of a run directory of another method that it is one.
+fn of_another_method(error: Error) -> Error {
+    match error {
+        Error::Input { file, at, found, .. } if at == BASELINE => {
+            let (found, expected) = match found.contains("no such") {
+                true => (Method::Search, Method::Minitron),
+                false => (Method::Minitron, Method::Search),
+            };
+            let [found, expected] =
+                [found, expected].map(|method| format!("a run directory of `{}`", method.command()));
+            Error::Input { file, at, found, expected: format!("{expected}: give another --out") }
+        }
+        other => other,
+    }
+}
+
+fn inputs(recipe: &Recipe, method: Method) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     let mut add = |name: String, path: &Path| -> Result<()> {
         if inputs.iter().all(|input: &Input| input.name != name) {
@@ -324,7 +364,7 @@ fn inputs(recipe: &Recipe) -> Result<Vec<Input>> {
         }
         Ok(())
     };
-    add("space".into(), &recipe.space)?;
+    add("space".into(), recipe.space_of(method))?;
     add("contract".into(), &recipe.contract)?;
     for path in files_in(&recipe.parent)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -337,6 +377,9 @@ fn inputs(recipe: &Recipe) -> Result<Vec<Input>> {
     let records = recipe.evaluate.records.iter().cloned();
     for path in data(&recipe.data)?.into_iter().chain(held_out).chain(records) {
         add(path.display().to_string(), &path)?;
+    }
+    if method == Method::Minitron {
+        inputs.push(Input { name: BASELINE.into(), digest: "minitron".into() });
     }
     Ok(inputs)
 }

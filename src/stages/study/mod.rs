@@ -38,6 +38,7 @@ use unit::Unit;
 
 use crate::data::Batch;
 use crate::model::Lm;
+use crate::ops::distill_loss::DistillOptions;
 use crate::run::digest_file;
 use crate::stages::compress::{Compression, Stage, evaluate};
 use crate::{Error, Result, files};
@@ -99,7 +100,7 @@ struct Bench {
 impl Bench {
     /// KL from the parent to `student` on the held-out set.
     fn held_out(&self, c: &Compression, student: &Lm) -> Result<f64> {
-        Ok(evaluate::mean_loss(&c.parent, student, &self.batches)?.0)
+        Ok(evaluate::mean_loss(&c.parent, student, &self.batches, &DistillOptions::default())?.0)
     }
 }
 

@@ -170,7 +170,7 @@ impl Unit {
         let parameters = student.config.parameters();
         let held_out_before = bench.held_out(c, &student)?;
         let recipe = recover_recipe(&c.recipe.recover, self.seed);
-        let (student, recovered) = recover::recover(c, &recipe, student, &format!("{folder}/recover"))?;
+        let (student, recovered) = recover::recover(c, "recover", &recipe, student, &format!("{folder}/recover"))?;
         let result = UnitResult {
             share: share.label.clone(),
             seed: self.seed,
