@@ -117,7 +117,8 @@ impl Compression {
         let records = recipe.evaluate.records.as_ref().map(read).transpose()?;
         evaluate::check_held_out(&recipe, recipe_path, &held_out)?;
         let inputs = inputs(&recipe, method)?;
-        let run = directory(&files::read_text(recipe_path)?, &inputs).map_err(of_another_method)?;
+        let run =
+            directory(&files::read_text(recipe_path)?, &inputs).map_err(|error| of_another_method(error, "--out"))?;
         let recipe_path = recipe_path.to_path_buf();
         let inputs = inputs.into_iter().map(|input| (input.name, input.digest)).collect();
         Ok(Compression {
@@ -136,6 +137,46 @@ impl Compression {
             verified: Mutex::default(),
             quiet,
         })
+    }
+
+    /// Takes the ranking and the cost table over from the run directory `other` of a search by the same recipe, so that both
+    /// are held to the same numbers.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where they are not complete there, or this run directory has others already; [`Error::Input`] where
+    /// `other` is of another recipe or of other inputs, or damaged.
+    pub fn take_profile(&self, other: &Path) -> Result<()> {
+        let own = self.inputs.iter().filter(|(name, _)| *name != BASELINE);
+        let inputs: Vec<Input> =
+            own.map(|(name, digest)| Input { name: name.clone(), digest: digest.clone() }).collect();
+        let recipe = files::read_text(&self.recipe_path)?;
+        let other = RunDir::open(other, &recipe, &inputs).map_err(|error| of_another_method(error, "--like"))?;
+        for stage in [Stage::Rank, Stage::Profile] {
+            let digest = self.digest(stage)?;
+            let fault = |run: &RunDir, found: &str, expected: &str| {
+                let run = run.path().display();
+                Err(Error::Usage(format!("{run}: found {found} `{stage}`, expected {expected}")))
+            };
+            if !other.is_complete(stage.name(), &digest)? {
+                return fault(&other, "no complete", "it done there first");
+            }
+            other.verify(stage.name())?;
+            if self.is_current(stage, &digest)? {
+                if self.run.outputs(stage.name())? == other.outputs(stage.name())? {
+                    continue;
+                }
+                return fault(&self.run, "another", "that of --like: give another --out");
+            }
+            self.discard(stage)?;
+            for output in stage.outputs() {
+                let bytes = std::fs::read(other.path().join(output)).map_err(Error::io(other.path(), "read"))?;
+                self.run.folder(output.split('/').next().unwrap_or_default())?;
+                files::write_atomic(&self.path(output), |file| file.write_all(&bytes))?;
+            }
+            let seconds = other.seconds(stage.name())?.unwrap_or(0.0);
+            self.run.mark_complete(stage.name(), &digest, seconds, stage.outputs())?;
+        }
+        Ok(())
     }
 
     /// Does the stages from the first that is not complete to `until`. With `from`, the stages from there to `until` are done
@@ -341,7 +382,7 @@ impl Sources {
 const BASELINE: &str = "baseline";
 
 /// Says of a run directory of another method that it is one.
-fn of_another_method(error: Error) -> Error {
+fn of_another_method(error: Error, option: &str) -> Error {
     match error {
         Error::Input { file, at, found, .. } if at == BASELINE => {
             let (found, expected) = match found.contains("no such") {
@@ -350,7 +391,7 @@ fn of_another_method(error: Error) -> Error {
             };
             let [found, expected] =
                 [found, expected].map(|method| format!("a run directory of `{}`", method.command()));
-            Error::Input { file, at, found, expected: format!("{expected}: give another --out") }
+            Error::Input { file, at, found, expected: format!("{expected}: give another {option}") }
         }
         other => other,
     }
