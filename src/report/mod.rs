@@ -9,6 +9,7 @@ mod page;
 mod text;
 mod verdict;
 
+pub(crate) use chart::{DotGroup, DotPanel, DotRow, dots};
 pub use data::*;
 pub use file::{read, write};
 pub use number::{bytes, count, precise};

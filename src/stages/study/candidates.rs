@@ -5,12 +5,10 @@ use serde_json::Value;
 
 use super::Study;
 use super::limits::Share;
-use crate::baseline::{self, Reach};
+use super::unit::made_again;
+use crate::baseline::{self, Reach, Uniform};
 use crate::supernet::{Choice, extract};
 use crate::{Result, files};
-
-/// The least ρ that a candidate must reach (METHOD, "Baseline").
-const FLOOR: f64 = 0.95;
 
 /// A share's candidates.
 pub struct Candidates {
@@ -27,6 +25,9 @@ pub struct CandidatesTold {
     pub maximal: usize,
     /// Which limits the listed ones come close to.
     pub reach: Reach,
+    /// Where there is none: which target keeps all out, and the one that comes closest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
     pub listed: Vec<Listed>,
 }
 
@@ -48,14 +49,24 @@ impl Candidates {
             c.run.folder(&folder)?;
             files::write_json(&path, &told)?;
         }
-        let told: CandidatesTold = files::read_json(&path, "uniform architectures")?;
+        let told: CandidatesTold = files::read_json(&path, "uniform architectures").map_err(made_again)?;
         let choices = told.listed.iter().map(|listed| c.space.choice_from_json(&path, &listed.architecture));
-        Ok(Candidates { choices: choices.collect::<Result<_>>()?, told })
+        Ok(Candidates { choices: choices.collect::<Result<_>>().map_err(made_again)?, told })
+    }
+
+    /// What a screening takes.
+    pub fn uniform(&self) -> Uniform {
+        let CandidatesTold { within, maximal, reach, .. } = self.told;
+        Uniform { choices: self.choices.clone(), reach, within, maximal }
     }
 
     fn list(study: &Study<'_>, share: &Share) -> Result<CandidatesTold> {
         let c = study.c;
-        let found = baseline::uniform(&c.space, &share.targets, FLOOR)?;
+        let found = baseline::uniform(&c.space, &share.targets, c.recipe.minitron.floor)?;
+        let missed = match found.choices.is_empty() {
+            true => Some(baseline::nearest(&c.space, &share.targets)?.to_string()),
+            false => None,
+        };
         let bench = study.bench()?;
         let mut progress = c.progress("uniform architectures", found.choices.len() as u64);
         let mut scored = Vec::new();
@@ -69,6 +80,6 @@ impl Candidates {
             Ok(Listed { architecture: c.space.choice_to_json(choice)?, held_out_before: *loss })
         };
         let listed = scored.iter().map(list).collect::<Result<_>>()?;
-        Ok(CandidatesTold { within: found.within, maximal: found.maximal, reach: found.reach, listed })
+        Ok(CandidatesTold { within: found.within, maximal: found.maximal, reach: found.reach, missed, listed })
     }
 }
