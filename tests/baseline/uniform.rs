@@ -104,6 +104,19 @@ fn without_limits_the_widest_is_the_only_one() {
     assert_eq!(found, expected);
 }
 
+/// As many as the lists of widths say: d, H, E, F, S.
+#[test]
+fn the_papers_parents_have_their_uniform_architectures() {
+    for (parent, space, count) in [
+        ("lightning", "lightning", 6 * 5 * 5 * 4 * 3),
+        ("nano-3-12b", "nano-3-12b", 6 * 4 * 4 * 4),
+        ("nano-3-12b", "nano-3-12b-uniform", 6 * 8 * 4 * 4 * 4),
+    ] {
+        let space = preset_space(&format!("parents/{parent}.json"), &format!("spaces/{space}.toml"));
+        assert_eq!(uniform(&space, &[], 0.95).unwrap().within, count, "{parent}");
+    }
+}
+
 #[test]
 fn layers_are_never_removed() {
     let space = preset_space("parents/nano-3-12b.json", "spaces/nano-3-12b.toml");
