@@ -7,6 +7,7 @@ use super::Study;
 use super::limits::Share;
 use super::unit::made_again;
 use crate::baseline::{self, Reach, Uniform};
+use crate::stages::compress::MinitronRecipe;
 use crate::supernet::{Choice, extract};
 use crate::{Result, files};
 
@@ -25,10 +26,17 @@ pub struct CandidatesTold {
     pub maximal: usize,
     /// Which limits the listed ones come close to.
     pub reach: Reach,
+    /// The share of a target that says so.
+    #[serde(default = "usual_floor")]
+    pub floor: f64,
     /// Where there is none: which target keeps all out, and the one that comes closest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
     pub listed: Vec<Listed>,
+}
+
+fn usual_floor() -> f64 {
+    MinitronRecipe::default().floor
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,7 +70,8 @@ impl Candidates {
 
     fn list(study: &Study<'_>, share: &Share) -> Result<CandidatesTold> {
         let c = study.c;
-        let found = baseline::uniform(&c.space, &share.targets, c.recipe.minitron.floor)?;
+        let floor = c.recipe.minitron.floor;
+        let found = baseline::uniform(&c.space, &share.targets, floor)?;
         let missed = match found.choices.is_empty() {
             true => Some(baseline::nearest(&c.space, &share.targets)?.to_string()),
             false => None,
@@ -80,6 +89,6 @@ impl Candidates {
             Ok(Listed { architecture: c.space.choice_to_json(choice)?, held_out_before: *loss })
         };
         let listed = scored.iter().map(list).collect::<Result<_>>()?;
-        Ok(CandidatesTold { within: found.within, maximal: found.maximal, reach: found.reach, missed, listed })
+        Ok(CandidatesTold { within: found.within, maximal: found.maximal, reach: found.reach, floor, missed, listed })
     }
 }

@@ -66,11 +66,12 @@ fn note(share: &ShareResult) -> String {
     let limits: Vec<String> = share.limits.iter().map(limit).collect();
     let mut note = format!("Share {}: {}", share.share, limits.join(", "));
     if let Some(uniform) = &share.uniform {
+        let floor = 100.0 * uniform.floor;
         let reach = match uniform.reach {
-            _ if uniform.listed.is_empty() => "",
-            Reach::Each => ", 95 % of each target used",
-            Reach::Binding => ", 95 % of one target used, as none uses that of each",
-            Reach::Neither => ", none of which uses 95 % of a target",
+            _ if uniform.listed.is_empty() => String::new(),
+            Reach::Each => format!(", {floor:.0} % of each target used"),
+            Reach::Binding => format!(", {floor:.0} % of one target used, as none uses that of each"),
+            Reach::Neither => format!(", none of which uses {floor:.0} % of a target"),
         };
         note += &format!(
             "\nUniform: {} architectures within the targets, {} of them maximal; {} candidates{reach}",
