@@ -7,4 +7,4 @@ mod random;
 mod uniform;
 
 pub use random::random;
-pub use uniform::{Reach, Uniform, uniform};
+pub use uniform::{Reach, Uniform, nearest, uniform};

@@ -50,27 +50,10 @@ struct Widths {
 /// [`Error::Contract`] where a resource belongs to another space; [`Error::Usage`] where there are more than four million
 /// combinations of widths.
 pub fn uniform(space: &SearchSpace, resources: &[Resource], floor: f64) -> Result<Uniform> {
-    check(space, resources)?;
-    let axes = axes(space);
-    let sizes: Vec<usize> = axes.iter().map(|axis| axis.candidates.len()).collect();
-    let points = sizes.iter().try_fold(1, |n: usize, size| n.checked_mul(*size)).filter(|n| *n <= MOST_POINTS);
-    let Some(points) = points else {
-        let expected = format!("at most {MOST_POINTS} combinations");
-        return Err(Error::Usage(format!("uniform architectures: found {sizes:?} widths, expected {expected}")));
-    };
-    let parent = space.parent_choice();
-    let choice = |mut point: usize| {
-        let mut choice = parent.clone();
-        for (axis, size) in axes.iter().zip(&sizes).rev() {
-            let width = &axis.candidates[point % size];
-            axis.gates.iter().zip(width).for_each(|(gate, candidate)| choice.0[*gate] = *candidate);
-            point /= size;
-        }
-        choice
-    };
+    let grid = Grid::new(space, resources)?;
     let fits = |choice: &Choice| resources.iter().all(|resource| resource.rho(&choice.0) <= 1.0);
-    let within: Vec<bool> = (0..points).into_par_iter().map(|point| fits(&choice(point))).collect();
-    let all: Vec<Choice> = maximal(&within, &sizes).into_iter().map(choice).collect();
+    let within: Vec<bool> = (0..grid.points).into_par_iter().map(|point| fits(&grid.choice(point))).collect();
+    let all: Vec<Choice> = maximal(&within, &grid.sizes).into_iter().map(|point| grid.choice(point)).collect();
     let mut found = Uniform {
         choices: Vec::new(),
         reach: Reach::Each,
@@ -85,6 +68,86 @@ pub fn uniform(space: &SearchSpace, resources: &[Resource], floor: f64) -> Resul
         }
     }
     Ok(found)
+}
+
+/// Which limit keeps all uniform architectures out, and the one that comes closest to it: a limit that none meets or, where
+/// each can be met alone, the one that is missed by least while the others hold.
+///
+/// # Errors
+/// Those of [`uniform`]; [`Error::Usage`] where the layers of an axis have no width in common; [`Error::Contract`] where a
+/// uniform architecture is within all limits.
+pub fn nearest(space: &SearchSpace, resources: &[Resource]) -> Result<Error> {
+    let grid = Grid::new(space, resources)?;
+    if let Some(axis) = grid.axes.iter().find(|axis| axis.candidates.is_empty()) {
+        let name = axis.gates.first().map_or("", |gate| space.gates[*gate].axis.name());
+        let text =
+            format!("{name}: found no width above 0 that all layers have, expected one for uniform architectures");
+        return Err(Error::Usage(text));
+    }
+    let rho = |point: usize| -> Vec<f64> {
+        let choice = grid.choice(point);
+        resources.iter().map(|resource| resource.rho(&choice.0)).collect()
+    };
+    let rho: Vec<Vec<f64>> = (0..grid.points).into_par_iter().map(rho).collect();
+    // The least ρ of a resource, over the points whose other ones are at most `others`.
+    let least = |r: usize, others: f64| {
+        let held = |point: &usize| rho[*point].iter().enumerate().all(|(other, rho)| other == r || *rho <= others);
+        (0..grid.points).filter(held).min_by(|a, b| rho[*a][r].total_cmp(&rho[*b][r])).map(|point| (r, point))
+    };
+    let missed = |(r, point): &(usize, usize)| rho[*point][*r] > 1.0;
+    let closest = [f64::INFINITY, 1.0].into_iter().find_map(|others| {
+        let missed = (0..resources.len()).filter_map(|r| least(r, others)).filter(missed);
+        missed.min_by(|a, b| rho[a.1][a.0].total_cmp(&rho[b.1][b.0]))
+    });
+    let widest = |point: usize| (0..resources.len()).max_by(|a, b| rho[point][*a].total_cmp(&rho[point][*b]));
+    let all = (0..grid.points).filter_map(|point| widest(point).map(|r| (r, point)));
+    let closest = closest.or_else(|| all.min_by(|a, b| rho[a.1][a.0].total_cmp(&rho[b.1][b.0])).filter(missed));
+    let Some((r, point)) = closest else {
+        return Err(Error::contract("uniform", "limits", "an architecture within them", "limits that none meets"));
+    };
+    let kept = (0..resources.len()).filter(|other| *other != r && rho[point][*other] <= 1.0);
+    let (resource, choice) = (&resources[r], grid.choice(point));
+    Ok(Error::Unreachable {
+        resource: resource.name.clone(),
+        unit: resource.unit.clone(),
+        limit: resource.limit,
+        smallest: resource.cost(&choice.0),
+        at_least: false,
+        kept: kept.map(|other| resources[other].name.clone()).collect(),
+        architecture: space.choice_to_json(&choice)?.to_string(),
+    })
+}
+
+/// All combinations of widths, the last axis's changing fastest.
+struct Grid {
+    axes: Vec<Widths>,
+    sizes: Vec<usize>,
+    points: usize,
+    parent: Choice,
+}
+
+impl Grid {
+    fn new(space: &SearchSpace, resources: &[Resource]) -> Result<Grid> {
+        check(space, resources)?;
+        let axes = axes(space);
+        let sizes: Vec<usize> = axes.iter().map(|axis| axis.candidates.len()).collect();
+        let points = sizes.iter().try_fold(1, |n: usize, size| n.checked_mul(*size)).filter(|n| *n <= MOST_POINTS);
+        let Some(points) = points else {
+            let expected = format!("at most {MOST_POINTS} combinations");
+            return Err(Error::Usage(format!("uniform architectures: found {sizes:?} widths, expected {expected}")));
+        };
+        Ok(Grid { axes, sizes, points, parent: space.parent_choice() })
+    }
+
+    fn choice(&self, mut point: usize) -> Choice {
+        let mut choice = self.parent.clone();
+        for (axis, size) in self.axes.iter().zip(&self.sizes).rev() {
+            let width = &axis.candidates[point % size];
+            axis.gates.iter().zip(width).for_each(|(gate, candidate)| choice.0[*gate] = *candidate);
+            point /= size;
+        }
+        choice
+    }
 }
 
 type Keep = fn(&[Resource], &Choice, f64) -> bool;

@@ -23,16 +23,16 @@ pub struct RunArgs {
 #[derive(clap::Args)]
 pub struct StageArgs {
     /// A TOML recipe: parent, space, contract, [data], [search], [recover].
-    recipe: PathBuf,
+    pub recipe: PathBuf,
     /// The run directory. A run that was stopped goes on where it was.
     #[arg(long)]
-    out: PathBuf,
+    pub out: PathBuf,
     /// No progress on the terminal.
     #[arg(long)]
-    quiet: bool,
+    pub quiet: bool,
     /// Print the result as JSON.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 impl StageArgs {
@@ -96,7 +96,7 @@ pub fn quickstart(args: QuickstartArgs) -> Result<Outcome> {
 }
 
 /// Tells what `stage`, the last that was done, left; where it had the student measured, whether that is within the limits.
-fn end(compression: &Compression, stage: Stage, json: bool) -> Result<Outcome> {
+pub fn end(compression: &Compression, stage: Stage, json: bool) -> Result<Outcome> {
     let out = compression.run.path();
     let met = if stage >= Stage::Measure { compression.met()? } else { None };
     if stage == Stage::Report { show(out, json) } else { done(out, stage, met, json) }?;

@@ -50,8 +50,12 @@ help! {
         "nothing; the run directory OUT must have a complete profile",
         "validate presets/recipes/quickstart.toml --out runs/half --architectures 20";
     STUDY:
-        "the run directory: what rank and profile write, study/SHARE/SEED/ARM/result.json, study.json, study.md",
+        "the run directory: what rank and profile write, study/SHARE/SEED/ARM/result.json, study.json, study.md, study.svg",
         "study presets/recipes/compare.toml --out runs/compare --shares 0.6,0.4 --seeds 3";
+    BASELINE_MINITRON:
+        "the run directory of `run`, with screen/screen.json and screen/I/ (losses of each candidate) in place of search/. \
+         Exit code 3 where the student is over a limit.",
+        "baseline minitron presets/recipes/quickstart.toml --out runs/uniform --like runs/half";
     INSPECT:
         "nothing",
         "inspect presets/parents/nano-30b.json";

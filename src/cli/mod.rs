@@ -1,5 +1,6 @@
 //! Argument parsing, one file per subcommand.
 
+mod baseline;
 mod compress;
 mod contract;
 mod evaluate;
@@ -79,6 +80,8 @@ enum Command {
     Validate(compress::ValidateArgs),
     #[command(after_help = help::STUDY)]
     Study(study::Args),
+    #[command(subcommand)]
+    Baseline(baseline::Command),
     #[command(after_help = help::PLAN)]
     Plan(plan::Args),
     #[command(after_help = help::INSPECT)]
@@ -166,6 +169,7 @@ fn run(cli: Cli) -> Result<Outcome> {
         Command::Report(args) => compress::stage(Stage::Report, args),
         Command::Validate(args) => compress::validate(args).map(done),
         Command::Study(args) => study::run(args).map(done),
+        Command::Baseline(command) => baseline::run(command),
         Command::Plan(args) => plan::run(args).map(done),
         Command::Inspect(args) => inspect::run(args).map(done),
         Command::Contract(command) => contract::run(command).map(done),

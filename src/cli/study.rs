@@ -2,9 +2,10 @@ use std::path::PathBuf;
 
 use super::output;
 use crate::Result;
-use crate::stages::study::{StudyOptions, study, text};
+use crate::stages::study::{Arm, StudyOptions, study, text};
 
-/// Measure whether the search helps: searched, random and uniform architectures within the same limits, recovered alike.
+/// Measure whether the search helps: searched, random and uniform architectures and the baseline Minitron++ within the same
+/// limits, recovered alike.
 #[derive(clap::Args)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
@@ -20,13 +21,17 @@ pub struct Args {
     /// it [default: the contract's limits].
     #[arg(long, value_delimiter = ',', value_name = "SHARE,...")]
     shares: Vec<f64>,
+    /// What is compared: search, random, uniform, minitron, and the search's alternatives router_init and score_masking
+    /// [default: search,random,uniform,minitron].
+    #[arg(long, value_delimiter = ',', value_name = "ARM,...")]
+    arms: Vec<Arm>,
     /// Random architectures of each share and seed; the best counts.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     random: u32,
     /// Uniform architectures of each share that are recovered, at most; the best counts.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     uniform: u32,
-    /// Compare two alternatives of the search too: random first logits with a warm-up, and masks on routing scores.
+    /// Compare the two alternatives of the search too: random first logits with a warm-up, and masks on routing scores.
     #[arg(long)]
     ablations: bool,
     /// No progress on the terminal.
@@ -38,12 +43,16 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
+    let mut arms = if args.arms.is_empty() { Arm::USUAL.to_vec() } else { args.arms };
+    let alternatives = [Arm::RouterInit, Arm::ScoreMasking].into_iter().filter(|_| args.ablations);
+    let missing: Vec<Arm> = alternatives.filter(|arm| !arms.contains(arm)).collect();
+    arms.extend(missing);
     let options = StudyOptions {
+        arms,
         seeds: args.seeds,
         shares: args.shares,
         random: args.random as usize,
         uniform: args.uniform as usize,
-        ablations: args.ablations,
         quiet: args.quiet,
     };
     let result = study(&args.recipe, &args.out, &options)?;

@@ -21,7 +21,12 @@ pub struct Report {
     pub parent: ModelResult,
     pub student: ModelResult,
     pub quality: Quality,
-    pub search: SearchResult,
+    /// How the architecture was searched for; `None` where it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchResult>,
+    /// How a uniform architecture was chosen: the baseline Minitron++.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screening: Option<ScreeningResult>,
     pub repair: RepairResult,
     pub recovery: RecoveryResult,
     pub cost_model: CostModelResult,
@@ -207,6 +212,44 @@ pub struct GateCurve {
     pub probabilities: Vec<Vec<f64>>,
     /// The size in the student.
     pub chosen: usize,
+}
+
+/// The screening of uniform architectures by a short distillation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScreeningResult {
+    /// Uniform architectures within the targets, and those of them that cannot grow.
+    pub within: usize,
+    pub maximal: usize,
+    /// "each", "binding" or "neither": of which limits a candidate uses `floor` or more.
+    pub reach: String,
+    #[serde(with = "floats")]
+    pub floor: f64,
+    /// Of each candidate that was trained; the mean loss of the last `scored_steps` is its score.
+    pub steps: u64,
+    pub scored_steps: u64,
+    pub tokens: u64,
+    /// The trained ones, the least score first; then the others.
+    pub candidates: Vec<ScreenedResult>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScreenedResult {
+    /// By axis, as a space file names it.
+    pub sizes: BTreeMap<String, usize>,
+    /// Predicted cost / target, by resource.
+    #[serde(with = "floats")]
+    pub rho: BTreeMap<String, f64>,
+    /// KL from the parent on the first batch before any training, nats per token.
+    #[serde(with = "floats")]
+    pub first_loss: f64,
+    /// `None` where it was not trained.
+    #[serde(with = "floats")]
+    pub score: Option<f64>,
+    /// KL of every step.
+    #[serde(with = "floats")]
+    pub losses: Vec<f64>,
+    /// Whether it is the student.
+    pub chosen: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

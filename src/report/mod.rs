@@ -11,6 +11,7 @@ mod text;
 mod verdict;
 
 pub use card::{CardLimit, CardRow, FrontMatter, ModelCard, Training, base_model, inherited, loading};
+pub(crate) use chart::{DotGroup, DotPanel, DotRow, dots};
 pub use data::*;
 pub use file::{read, write};
 pub use number::{bytes, count, precise};

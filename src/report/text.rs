@@ -93,6 +93,14 @@ fn score(name: &str, task: &TaskResult) -> String {
 fn repair(lines: &mut Vec<String>, report: &Report) {
     let repair = &report.repair;
     lines.push(String::new());
+    if let Some(screening) = &report.screening {
+        let rho: Vec<String> = repair.rho_after.iter().map(|(name, rho)| format!("{name} {rho:.4}")).collect();
+        lines.extend(wrap(&plain(&format!("ρ of the architecture: {}", rho.join(" · ")))));
+        let (all, tokens) = (screening.candidates.len(), count(screening.tokens));
+        let trained = screening.candidates.iter().filter(|candidate| candidate.score.is_some()).count();
+        lines.push(format!("uniform candidates: {all}, {trained} of them distilled, {tokens} tokens"));
+        return;
+    }
     let before: Vec<String> = repair.rho_before.iter().map(|(name, rho)| format!("{name} {rho:.4}")).collect();
     let before = if before.is_empty() { "not known".to_owned() } else { before.join(" · ") };
     lines.extend(wrap(&plain(&format!("ρ before the repair: {before}"))));

@@ -8,6 +8,7 @@ mod instances;
 #[path = "../cli/common.rs"]
 mod program;
 
+mod minitron;
 mod random;
 mod study;
 mod uniform;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use autocompress::Error;
-use autocompress::baseline::{Reach, Uniform, uniform};
+use autocompress::baseline::{Reach, Uniform, nearest, uniform};
 use autocompress::cost::Resource;
 use autocompress::supernet::{Axis, Choice, SearchSpace};
 
@@ -104,6 +104,19 @@ fn without_limits_the_widest_is_the_only_one() {
     assert_eq!(found, expected);
 }
 
+/// As many as the lists of widths say: d, H, E, F, S.
+#[test]
+fn the_papers_parents_have_their_uniform_architectures() {
+    for (parent, space, count) in [
+        ("lightning", "lightning", 6 * 5 * 5 * 4 * 3),
+        ("nano-3-12b", "nano-3-12b", 6 * 4 * 4 * 4),
+        ("nano-3-12b", "nano-3-12b-uniform", 6 * 8 * 4 * 4 * 4),
+    ] {
+        let space = preset_space(&format!("parents/{parent}.json"), &format!("spaces/{space}.toml"));
+        assert_eq!(uniform(&space, &[], 0.95).unwrap().within, count, "{parent}");
+    }
+}
+
 #[test]
 fn layers_are_never_removed() {
     let space = preset_space("parents/nano-3-12b.json", "spaces/nano-3-12b.toml");
@@ -132,15 +145,62 @@ fn long_lists_are_filtered() {
     resources.iter_mut().for_each(|resource| resource.limit = 0.6 * resource.cost(&space.parent_choice().0));
     let start = Instant::now();
     let found = uniform(&space, &resources, 0.95).unwrap();
+    let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{:.2} s: {} within, {} maximal, {} kept, {:?}",
-        start.elapsed().as_secs_f64(),
+        "{seconds:.2} s: {} within, {} maximal, {} kept, {:?}",
         found.within,
         found.maximal,
         found.choices.len(),
         found.reach
     );
     assert!(found.within > 1000 && found.maximal >= found.choices.len() && !found.choices.is_empty());
+    // A fraction of a second; a slow and busy machine has much more.
+    assert!(seconds < 30.0, "{seconds} s");
+}
+
+/// Against all uniform architectures, one by one.
+#[test]
+fn the_nearest_of_none_is_that_of_the_definition() {
+    let (mut alone, mut together) = (0, 0);
+    for seed in 0..300 {
+        let mut random = Random::new(seed, 5);
+        let space = small_space(&mut random);
+        let mut resources: Vec<Resource> =
+            (0..2).map(|r| random_resource(&space, &mut random, r, seed % 2 == 0, &format!("r{r}"))).collect();
+        let all: Vec<Choice> = choices(&space).into_iter().filter(|choice| widths(&space, choice).is_some()).collect();
+        for resource in &mut resources {
+            let costs: Vec<f64> = all.iter().map(|choice| resource.cost(&choice.0)).collect();
+            resource.limit = costs.iter().copied().fold(f64::MAX, f64::min) * (0.8 + 0.6 * random.uniform());
+        }
+        let rho = |choice: &Choice, r: usize| resources[r].rho(&choice.0);
+        let least = |r: usize, others: f64| {
+            let held = all.iter().filter(|choice| (0..2).all(|other| other == r || rho(choice, other) <= others));
+            held.map(|choice| rho(choice, r)).fold(f64::INFINITY, f64::min)
+        };
+        let error = nearest(&space, &resources);
+        if all.iter().any(|choice| (0..2).all(|r| rho(choice, r) <= 1.0)) {
+            assert!(matches!(error, Err(Error::Contract { .. })), "seed {seed}");
+            continue;
+        }
+        let Ok(Error::Unreachable { resource, limit, smallest, kept, .. }) = error else {
+            panic!("seed {seed}: {error:?}")
+        };
+        let r = resources.iter().position(|of| of.name == resource).unwrap();
+        assert_eq!(limit, resources[r].limit);
+        let missed: Vec<usize> = (0..2).filter(|r| least(*r, f64::INFINITY) > 1.0).collect();
+        // A limit that none meets; where each can be met, the one missed by least while the other holds.
+        let others = if missed.is_empty() { 1.0 } else { f64::INFINITY };
+        let expected = (0..2).map(|r| least(r, others)).filter(|rho| *rho > 1.0).fold(f64::INFINITY, f64::min);
+        assert!((smallest / limit - expected).abs() < 1e-12, "seed {seed}: {} {expected}", smallest / limit);
+        if missed.is_empty() {
+            together += 1;
+            assert_eq!(kept, [resources[1 - r].name.clone()], "seed {seed}");
+        } else {
+            alone += 1;
+        }
+    }
+    println!("{alone} by one limit alone, {together} by both together");
+    assert!(alone > 10 && together > 10, "{alone} {together}");
 }
 
 #[test]

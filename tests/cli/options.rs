@@ -58,6 +58,7 @@ fn command_lines_that_say_nothing_are_refused() {
     for command in commands.into_iter().filter(|command| *command != "help") {
         match command {
             "kernels" => ["list", "check"].iter().for_each(|of| help_is_whole(&[command, of])),
+            "baseline" => help_is_whole(&[command, "minitron"]),
             "contract" => help_is_whole(&[command, "check"]),
             _ => help_is_whole(&[command]),
         }

@@ -57,13 +57,51 @@ pub fn report(pattern: &str) -> Report {
         quality: quality(),
         repair: repair(&limits, changed, gates.len()),
         cost_model: cost_model(&parent, &student, pattern, &mut noise),
-        search: search(gates, &mut noise),
+        search: Some(search(gates, &mut noise)),
+        screening: None,
         recovery: recovery(&mut noise),
         limits,
         parent,
         student,
         reproduce: reproduce(),
     }
+}
+
+/// The same of a baseline: six candidates, five of them distilled.
+pub fn screened(pattern: &str) -> Report {
+    let mut noise = Noise::new(11);
+    let candidate = |i: usize| {
+        let losses: Vec<f64> = (0..100).map(|step| 2.0 / (1.0 + step as f64 / 9.0) + 0.1 * noise.next()).collect();
+        let trained = i < 5;
+        ScreenedResult {
+            sizes: map([
+                ("hidden_size", 96 + 8 * i),
+                ("experts", 12 - i),
+                ("intermediate", 48),
+                ("shared_intermediate", 64),
+            ]),
+            rho: map([("latency", 0.99 - 0.001 * i as f64), ("memory", 0.75)]),
+            first_loss: 2.1 + i as f64,
+            score: trained.then_some(0.2 + 0.01 * i as f64),
+            losses: if trained { losses } else { Vec::new() },
+            chosen: i == 0,
+        }
+    };
+    let candidates = (0..6).map(candidate).collect();
+    let screening = ScreeningResult {
+        within: 812,
+        maximal: 31,
+        reach: "binding".to_owned(),
+        floor: 0.95,
+        steps: 100,
+        scored_steps: 25,
+        tokens: 1_036_288,
+        candidates,
+    };
+    let mut report = report(pattern);
+    report.repair.gates_changed.clear();
+    report.repair.rho_before = report.repair.rho_after.clone();
+    Report { search: None, screening: Some(screening), ..report }
 }
 
 pub fn map<T>(entries: impl IntoIterator<Item = (&'static str, T)>) -> BTreeMap<String, T> {

@@ -2,7 +2,7 @@
 
 use autocompress::report::*;
 
-use crate::fixture::{Noise, map, report};
+use crate::fixture::{Noise, map, report, screened};
 
 pub const SCRIPT: &str = "</title><script>alert('x')</script>\"><img src=x onerror=alert(1)>&{{ 7*7 }}\u{1b}[31m";
 
@@ -27,7 +27,40 @@ pub fn all() -> Vec<(&'static str, Report)> {
         ("lists of different lengths", ragged()),
         ("100 gates", report(&"ME*E".repeat(17))),
         ("a long run", long_run()),
+        ("a screening", screened("MEME*E")),
+        ("a screening of names that are HTML", screened_names()),
+        ("a screening of nothing", screened_nothing()),
+        ("a screening of NaN", screened_nan()),
+        ("neither searched nor screened", Report { search: None, ..report("ME") }),
     ]
+}
+
+/// The search's part of a report that has one.
+fn searched(report: &mut Report) -> &mut SearchResult {
+    report.search.as_mut().unwrap()
+}
+
+fn screened_names() -> Report {
+    let mut report = screened("MEME*E");
+    let s = report.screening.as_mut().unwrap();
+    s.reach = SCRIPT.to_owned();
+    for candidate in &mut s.candidates {
+        candidate.sizes.insert(SCRIPT.to_owned(), 3);
+        candidate.rho.insert(SCRIPT.to_owned(), 0.5);
+    }
+    report
+}
+
+fn screened_nothing() -> Report {
+    let mut report = screened("ME");
+    report.screening.as_mut().unwrap().candidates.clear();
+    report
+}
+
+fn screened_nan() -> Report {
+    let mut report = screened("MEME*E");
+    each_float(&mut report, &mut |number| *number = f64::NAN);
+    report
 }
 
 fn names() -> Report {
@@ -51,15 +84,16 @@ fn names() -> Report {
     }
     report.quality.tasks.iter_mut().for_each(|t| t.name = bad());
     report.quality.losses.iter_mut().for_each(|l| l.name = bad());
-    report.search.slack = bad();
-    report.search.architectures = bad();
-    for gate in &mut report.search.gates {
+    let s = searched(&mut report);
+    s.slack = bad();
+    s.architectures = bad();
+    for gate in &mut s.gates {
         gate.name = bad();
         gate.axis = bad();
     }
-    report.search.rho.insert(bad(), vec![1.0; 200]);
-    report.search.distillation_norms.insert(bad(), vec![1.0; 200]);
-    report.search.budget_norms.insert(bad(), vec![1.0; 200]);
+    s.rho.insert(bad(), vec![1.0; 200]);
+    s.distillation_norms.insert(bad(), vec![1.0; 200]);
+    s.budget_norms.insert(bad(), vec![1.0; 200]);
     report.repair.rho_before.insert(bad(), 1.5);
     report.repair.gates_changed = vec![bad(), bad()];
     for round in &mut report.repair.rounds {
@@ -83,10 +117,11 @@ fn empty() -> Report {
     report.quality.tasks.clear();
     report.quality.mean = None;
     zero(&mut report);
-    report.search.gates.clear();
-    report.search.rho.clear();
-    report.search.distillation_norms.clear();
-    report.search.budget_norms.clear();
+    let s = searched(&mut report);
+    s.gates.clear();
+    s.rho.clear();
+    s.distillation_norms.clear();
+    s.budget_norms.clear();
     report.repair.rho_before.clear();
     report.repair.rho_after.clear();
     report.repair.gates_changed.clear();
@@ -127,7 +162,9 @@ fn each_float(report: &mut Report, change: &mut dyn FnMut(&mut f64)) {
         [&mut l.limit, &mut l.parent_predicted, &mut l.parent_measured].into_iter().for_each(&mut *change);
         [&mut l.student_predicted, &mut l.student_measured, &mut l.student_iqr].into_iter().for_each(&mut *change);
     }
-    [&mut report.search.delta, &mut report.search.converged_at].into_iter().for_each(&mut *change);
+    if let Some(s) = &mut report.search {
+        [&mut s.delta, &mut s.converged_at].into_iter().for_each(&mut *change);
+    }
     for l in &mut report.quality.losses {
         [&mut l.parent, &mut l.extracted, &mut l.student].into_iter().for_each(&mut *change);
     }
@@ -142,12 +179,20 @@ fn each_float(report: &mut Report, change: &mut dyn FnMut(&mut f64)) {
         [&mut t.parent, &mut t.extracted, &mut t.student].into_iter().for_each(&mut *change);
     }
     [&mut q.held_out_before_recovery, &mut q.held_out_after_recovery].into_iter().for_each(&mut *change);
-    let s = &mut report.search;
-    s.gates.iter_mut().flat_map(|g| g.probabilities.iter_mut().flatten()).for_each(&mut *change);
-    let lists = [&mut s.distillation, &mut s.penalty, &mut s.kappa, &mut s.tau];
-    lists.into_iter().flatten().for_each(&mut *change);
-    let maps = [&mut s.rho, &mut s.distillation_norms, &mut s.budget_norms];
-    maps.into_iter().flat_map(|m| m.values_mut().flatten()).for_each(&mut *change);
+    if let Some(s) = &mut report.search {
+        s.gates.iter_mut().flat_map(|g| g.probabilities.iter_mut().flatten()).for_each(&mut *change);
+        let lists = [&mut s.distillation, &mut s.penalty, &mut s.kappa, &mut s.tau];
+        lists.into_iter().flatten().for_each(&mut *change);
+        let maps = [&mut s.rho, &mut s.distillation_norms, &mut s.budget_norms];
+        maps.into_iter().flat_map(|m| m.values_mut().flatten()).for_each(&mut *change);
+    }
+    if let Some(s) = &mut report.screening {
+        change(&mut s.floor);
+        for c in &mut s.candidates {
+            c.rho.values_mut().chain(&mut c.losses).chain(&mut c.score).for_each(&mut *change);
+            change(&mut c.first_loss);
+        }
+    }
     let r = &mut report.repair;
     r.rho_before.values_mut().chain(r.rho_after.values_mut()).for_each(&mut *change);
     for round in &mut r.rounds {
@@ -176,7 +221,7 @@ pub fn one_limit() -> Report {
     limit.limit = limit.student_measured / 1.016;
     limit.met = false;
     report.met = false;
-    report.search.rho.retain(|name, _| name == "latency");
+    searched(&mut report).rho.retain(|name, _| name == "latency");
     report
 }
 
@@ -196,7 +241,7 @@ fn no_tasks() -> Report {
 }
 
 fn zero(report: &mut Report) {
-    let s = &mut report.search;
+    let s = searched(report);
     s.steps.clear();
     [&mut s.distillation, &mut s.penalty, &mut s.kappa, &mut s.tau].into_iter().for_each(Vec::clear);
     [&mut s.rho, &mut s.distillation_norms, &mut s.budget_norms]
@@ -216,21 +261,22 @@ fn zero_steps() -> Report {
 
 fn one_step() -> Report {
     let mut report = report("MEME*EME");
-    report.search.steps.truncate(1);
-    report.search.gates.iter_mut().for_each(|g| g.probabilities.truncate(1));
+    searched(&mut report).steps.truncate(1);
+    searched(&mut report).gates.iter_mut().for_each(|g| g.probabilities.truncate(1));
     report.recovery.steps.truncate(1);
     report
 }
 
 fn ragged() -> Report {
     let mut report = report("MEME*EME");
-    report.search.distillation.truncate(7);
-    report.search.tau.clear();
-    report.search.gates[0].probabilities.truncate(3);
-    report.search.gates[1].probabilities.iter_mut().for_each(|p| p.truncate(1));
-    report.search.gates[2].candidates.clear();
-    report.search.gates[3].chosen = 999;
-    report.search.budget_norms.remove("experts");
+    let s = searched(&mut report);
+    s.distillation.truncate(7);
+    s.tau.clear();
+    s.gates[0].probabilities.truncate(3);
+    s.gates[1].probabilities.iter_mut().for_each(|p| p.truncate(1));
+    s.gates[2].candidates.clear();
+    s.gates[3].chosen = 999;
+    s.budget_norms.remove("experts");
     report.student.layers.truncate(3);
     report.recovery.loss.extend([1.0; 50]);
     report

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use autocompress::report::{Report, html, text, write};
 
-use crate::fixture::report;
+use crate::fixture::{report, screened};
 use crate::hostile::{self, SCRIPT};
 use crate::tags::{Tag, tags};
 
@@ -122,19 +122,46 @@ fn it_says_what_the_report_says() {
     let columns =
         tags(&page).into_iter().filter(|t| t.attributes.get("aria-label").is_some_and(|l| l.starts_with("Layer ")));
     assert_eq!(columns.count(), 13);
-    for gate in &report.search.gates {
+    let search = report.search.clone().unwrap();
+    for gate in &search.gates {
         assert!(page.contains(&format!("aria-label=\"{}: ", gate.name)), "{}", gate.name);
     }
     for row in &report.cost_model.table {
         assert!(page.contains(&row.part));
     }
     assert!(page.contains("memory_mib = 5"), "the recipe");
-    assert!(page.contains("1.23·10²¹") && page.contains(&report.search.architectures), "how many architectures");
+    assert!(page.contains("1.23·10²¹") && page.contains(&search.architectures), "how many architectures");
     assert!(!page.contains("by less than the spread"));
     report.limits[0].student_iqr = report.limits[0].limit;
     assert!(html(&report).unwrap().contains("by less than the spread"));
     let missed = html(&hostile::one_limit()).unwrap();
     assert!(missed.contains("Not met: latency by ") && missed.contains("✗ not met") && !missed.contains("Every limit"));
+}
+
+#[test]
+fn a_screening_is_told_in_place_of_a_search() {
+    let report = screened("MEME*E");
+    let page = html(&report).unwrap();
+    for part in [
+        "<h2>Screening</h2>",
+        "id=\"screening\"",
+        "d 96, E 12",
+        "the student",
+        "75.0 %",
+        "Distillation of the candidates",
+    ] {
+        assert!(page.contains(part), "lacks {part}");
+    }
+    for part in ["<h2>Search</h2>", "<h2>Repair</h2>", "Gates over steps", "gates changed"] {
+        assert!(!page.contains(part), "has {part}");
+    }
+    assert_eq!(page.matches("the student</td>").count(), 1);
+    let told = text(&report);
+    assert!(
+        told.contains("uniform candidates: 6, 5 of them distilled") && told.contains("ρ of the architecture: "),
+        "{told}"
+    );
+    assert!(!told.contains("repair"), "{told}");
 }
 
 /// Not a check: leaves pages for a person to look at.

@@ -98,6 +98,12 @@ impl Svg {
         self.finish(label).replacen("<svg ", "<svg preserveAspectRatio=\"none\" ", 1)
     }
 
+    /// The picture as a file of its own, which has `style` in it.
+    pub(super) fn finish_alone(mut self, label: &str, style: &str) -> String {
+        self.body.insert_str(0, &format!("<style>{}</style>", style.replace('<', "&lt;")));
+        self.finish(label).replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1) + "\n"
+    }
+
     /// The picture as one image that `label` describes in words.
     pub(super) fn finish(self, label: &str) -> String {
         let (w, h) = (at(self.width), at(self.height));

@@ -35,7 +35,7 @@ pub(super) struct Search {
     panels: Vec<Panel>,
 }
 
-fn chart<'a>(label: &'a str, unit: &'a str, steps: &'a [u64], series: Vec<Series<'a>>) -> LineChart<'a> {
+pub(super) fn chart<'a>(label: &'a str, unit: &'a str, steps: &'a [u64], series: Vec<Series<'a>>) -> LineChart<'a> {
     LineChart {
         label,
         unit,
@@ -50,12 +50,11 @@ fn chart<'a>(label: &'a str, unit: &'a str, steps: &'a [u64], series: Vec<Series
     }
 }
 
-fn keys(names: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
+pub(super) fn keys(names: impl IntoIterator<Item = String>) -> Vec<(String, String)> {
     names.into_iter().enumerate().map(|(i, name)| (line_key(i), name)).collect()
 }
 
-pub(super) fn search(report: &Report) -> Search {
-    let search = &report.search;
+pub(super) fn search(search: &SearchResult) -> Search {
     let panels =
         vec![distillation(search), penalty(search), rho(search), certainty(search), norms(search), annealing(search)];
     Search {

@@ -14,6 +14,15 @@ pub(super) fn band(search: &SearchResult) -> [f64; 2] {
     [1.0 - search.delta, 1.0]
 }
 
+/// Where an architecture's ρ should be.
+fn wanted(report: &Report) -> [f64; 2] {
+    match (&report.search, &report.screening) {
+        (Some(search), _) => band(search),
+        (None, Some(screening)) => [screening.floor, 1.0],
+        (None, None) => [1.0, 1.0],
+    }
+}
+
 #[derive(Serialize)]
 pub(super) struct Gates {
     /// Of the whole model.
@@ -61,8 +70,7 @@ fn candidate_name(gate: &GateCurve, size: usize) -> String {
     }
 }
 
-pub(super) fn gates(report: &Report) -> Gates {
-    let search = &report.search;
+pub(super) fn gates(report: &Report, search: &SearchResult) -> Gates {
     let changed = |gate: &GateCurve| report.repair.gates_changed.contains(&gate.name);
     let model = search.gates.iter().filter(|g| g.layer.is_none()).map(|gate| {
         let note = if changed(gate) { "Changed by the repair." } else { "" };
@@ -156,7 +164,8 @@ struct RoundRow {
 
 pub(super) fn repair(report: &Report) -> Repair {
     let repair = &report.repair;
-    let changed = repair.gates_changed.iter().map(|name| changed_gate(name, &report.search.gates)).collect();
+    let gates = report.search.as_ref().map_or(&[][..], |search| &search.gates);
+    let changed = repair.gates_changed.iter().map(|name| changed_gate(name, gates)).collect();
     let mut resources: Vec<&String> = repair.rho_before.keys().chain(repair.rho_after.keys()).collect();
     resources.sort_unstable();
     resources.dedup();
@@ -167,7 +176,7 @@ pub(super) fn repair(report: &Report) -> Repair {
             resource: resource.clone(),
             before: percent(before, 2),
             after: percent(after, 2),
-            picture: before_after(before, after, band(&report.search)),
+            picture: before_after(before, after, wanted(report)),
         }
     });
     let rounds = repair.rounds.iter().enumerate().flat_map(|(i, round)| round_rows(i + 1, round, &report.limits));

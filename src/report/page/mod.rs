@@ -9,6 +9,7 @@ mod costs;
 mod curves;
 mod gates;
 mod panel;
+mod screening;
 
 use minijinja::{Environment, UndefinedBehavior, context, escape_formatter};
 use serde::Serialize;
@@ -19,7 +20,7 @@ use super::number::{bytes, duration, ratio};
 use crate::{Error, Result};
 
 /// In their order; others follow by name.
-const STAGES: [&str; 7] = ["rank", "profile", "search", "extract", "recover", "evaluate", "measure"];
+const STAGES: [&str; 8] = ["rank", "profile", "search", "screen", "extract", "recover", "evaluate", "measure"];
 const TEMPLATE: &str = include_str!("../page.html");
 const STYLE: &str = include_str!("../style.css");
 
@@ -46,8 +47,9 @@ pub fn html(report: &Report) -> Result<String> {
             place => place(report),
             answer => answer::answer(report),
             costs => costs::costs(report),
-            gates => gates::gates(report),
-            search => curves::search(report),
+            gates => report.search.as_ref().map(|search| gates::gates(report, search)),
+            search => report.search.as_ref().map(curves::search),
+            screening => report.screening.as_ref().map(screening::screening),
             repair => gates::repair(report),
             architecture => architecture::architecture(report),
             recovery => curves::recovery(report),

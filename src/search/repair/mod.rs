@@ -36,6 +36,21 @@ pub struct Repair {
     pub gap: f64,
 }
 
+impl Repair {
+    /// A choice that is left as it is, with its costs over the limits.
+    pub fn unchanged(choice: Choice, rho: Vec<f64>) -> Repair {
+        Repair {
+            choice,
+            rho_before: rho.clone(),
+            rho_after: rho,
+            log_probability_before: 0.0,
+            log_probability_after: 0.0,
+            gates_changed: Vec::new(),
+            gap: 0.0,
+        }
+    }
+}
+
 /// The architecture that maximises Σ over gates of `log_probabilities` (`[gates][C]`), subject to every ρ ≤ 1 and, if any
 /// architecture can, max ρ ≥ 1 − `delta`. Where F = 0 the E gate keeps its leading candidate: it changes nothing.
 ///

@@ -34,9 +34,10 @@ pub fn run(c: &Compression) -> Result<()> {
     let mut progress = c.progress("evaluate", 5);
     let (extracted, student) = (c.load("student")?, c.load("recovered")?);
     let batches = held_out(c)?;
-    let (extracted_loss, tokens) = mean_loss(&c.parent, &extracted, &batches)?;
+    let options = DistillOptions::default();
+    let (extracted_loss, tokens) = mean_loss(&c.parent, &extracted, &batches, &options)?;
     progress.tick(1);
-    let (student_loss, _) = mean_loss(&c.parent, &student, &batches)?;
+    let (student_loss, _) = mean_loss(&c.parent, &student, &batches, &options)?;
     progress.tick(2);
     let mut scores = Vec::new();
     for (i, lm) in [&c.parent, &extracted, &student].into_iter().enumerate() {
@@ -90,12 +91,12 @@ fn batches<'s>(recipe: &EvaluateRecipe, source: &'s dyn Source) -> impl Iterator
 }
 
 /// KL from `parent` to `student` in nats, mean over the valid tokens, and their number.
-pub fn mean_loss(parent: &Lm, student: &Lm, batches: &[Batch]) -> Result<(f64, u64)> {
+pub fn mean_loss(parent: &Lm, student: &Lm, batches: &[Batch], options: &DistillOptions) -> Result<(f64, u64)> {
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in batches {
         let tape = Tape::inference();
         let student = Student { lm: student, masks: None, recompute: false };
-        let loss = distillation(&tape, parent, student, batch, &DistillOptions::default())?;
+        let loss = distillation(&tape, parent, student, batch, options)?;
         let count = batch.valid_tokens() as u64;
         sum += f64::from(loss.value().item()) * count as f64;
         tokens += count;

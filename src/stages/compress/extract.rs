@@ -1,5 +1,5 @@
-//! Extraction: the most probable architecture within the limits, cut out of the sorted parent and measured before it is
-//! trained any further.
+//! Extraction: the most probable architecture within the limits, or the one that screened best, cut out of the sorted parent
+//! and measured before it is trained any further.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::measure::{in_unit, judge};
 use super::profile::Profile;
-use super::{Compression, card, profile, search};
+use super::{Compression, Method, card, profile, screen, search};
 use crate::cost::{Resource, measure};
 use crate::model::Lm;
 use crate::report::{LimitResult, RoundResult};
 use crate::search::{Repair, repair};
 use crate::supernet::{Choice, extract};
-use crate::{Result, files};
+use crate::{Error, Result, files};
 
 const EXTRACT: &str = "extract/extract.json";
 
@@ -41,21 +41,55 @@ pub struct Extracted {
     pub rounds: Vec<RoundResult>,
 }
 
-/// Repairs, cuts out and measures; where the measured student is over a limit, tightens the target by the ratio and repairs
+/// What architectures are chosen from.
+enum Chooser {
+    /// Every gate's log-probabilities, through the repair.
+    Repair(Vec<Vec<f64>>),
+    /// The best first.
+    Ranked(Vec<Choice>),
+}
+
+impl Chooser {
+    fn of(c: &Compression) -> Result<Chooser> {
+        Ok(match c.method {
+            Method::Search => Chooser::Repair(search::read(c)?.log_probabilities),
+            Method::Minitron => Chooser::Ranked(screen::ranked(c)?),
+        })
+    }
+
+    /// The best architecture within the targets.
+    fn choose(&self, c: &Compression, targets: &[Resource]) -> Result<Repair> {
+        match self {
+            Chooser::Repair(probabilities) => repair(&c.space, probabilities, targets, c.recipe.search.delta),
+            Chooser::Ranked(choices) => {
+                let rho = |choice: &Choice| -> Vec<f64> { targets.iter().map(|t| t.rho(&choice.0)).collect() };
+                let best = choices.iter().find(|choice| rho(choice).iter().all(|rho| *rho <= 1.0));
+                best.map(|choice| Repair::unchanged(choice.clone(), rho(choice))).ok_or_else(|| {
+                    Error::contract("extract", "screened architectures", "none within the targets", "at least one")
+                })
+            }
+        }
+    }
+}
+
+/// Chooses, cuts out and measures; where the measured student is over a limit, tightens the target by the ratio and chooses
 /// again, as often as the recipe says. Writes `student/` and `extract/extract.json`.
 pub fn run(c: &Compression) -> Result<()> {
     let profile = profile::read(c)?;
-    let searched = search::read(c)?;
+    let chooser = Chooser::of(c)?;
     let sorted = c.sorted()?;
-    let probabilities = searched.log_probabilities;
     let mut targets = profile.targets();
-    let mut repaired = repair(&c.space, &probabilities, &targets, c.recipe.search.delta)?;
+    if matches!(chooser, Chooser::Ranked(_)) && chooser.choose(c, &targets).is_err() {
+        // No uniform architecture leaves the margin: the screening was held to the limits themselves.
+        targets = profile.model.resources.clone();
+    }
+    let mut repaired = chooser.choose(c, &targets)?;
     let (mut student, mut round) = attempt(c, &profile, &sorted, &targets, &repaired)?;
     let mut rounds = Vec::new();
     while !round.met && rounds.len() < c.recipe.measure.rounds {
         let tighter: Vec<Resource> = targets.iter().map(|t| tighten(t, &round, c.recipe.search.delta)).collect();
         rounds.push(round);
-        let Ok(again) = repair(&c.space, &probabilities, &tighter, c.recipe.search.delta) else {
+        let Ok(again) = chooser.choose(c, &tighter) else {
             tracing::warn!("the measured student is over a limit, and no smaller architecture is left");
             round = rounds.pop().unwrap_or_else(|| unreachable!("pushed above"));
             break;

@@ -5,7 +5,8 @@
 //! | [`rank`] | the parent, calibration tokens | `rank/importance.json` |
 //! | [`profile`] | the space, the contract, the parent | `cost/` |
 //! | [`search`] | `rank/`, `cost/` | `search/` |
-//! | [`extract`] | `search/`, `cost/`, `rank/` | `extract/`, `student/` |
+//! | or [`screen`] | `rank/`, `cost/` | `screen/` |
+//! | [`extract`] | `search/` or `screen/`, `cost/`, `rank/` | `extract/`, `student/` |
 //! | [`recover`] | `student/`, the parent | `recover/`, `recovered/` |
 //! | [`evaluate`] | the parent, `student/`, `recovered/` | `evaluate/` |
 //! | [`measure`] | the parent, `recovered/`, `cost/` | `measure/` |
@@ -15,6 +16,9 @@
 //!
 //! A stage that is complete is skipped while what it reads is unchanged; one that was stopped goes on where it was. What a
 //! complete stage left is verified before it is used: a file that is damaged or was edited is refused by name.
+//!
+//! A [`Method`] says how the architecture is chosen: by the search, or by the screening of the baseline Minitron++. All else
+//! is the same code. A run directory belongs to one method.
 
 pub mod card;
 pub mod evaluate;
@@ -27,6 +31,7 @@ pub mod rank;
 mod recipe;
 pub mod recover;
 pub mod report;
+pub mod screen;
 pub mod search;
 mod stage;
 
@@ -35,8 +40,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-pub use recipe::{EvaluateRecipe, MeasureRecipe, ProfileRecipe, RankRecipe, Recipe, RecoverRecipe, SearchRecipe};
-pub use stage::Stage;
+pub use recipe::{
+    EvaluateRecipe, MeasureRecipe, MinitronRecipe, ProfileRecipe, RankRecipe, Recipe, RecoverRecipe, SearchRecipe,
+};
+pub use stage::{Method, Stage};
 
 use crate::cost::Contract;
 use crate::data::{DataConfig, Source, Tokenizer};
@@ -50,6 +57,7 @@ use crate::{Error, Result, files};
 
 /// A compression in its run directory. All that a user wrote is read and checked before anything is made.
 pub struct Compression {
+    pub method: Method,
     pub recipe: Recipe,
     pub recipe_path: PathBuf,
     pub contract: Contract,
@@ -77,22 +85,28 @@ impl Compression {
     /// What is wrong with any of the files, before any work is done; [`Error::Input`] too where `out` belongs to another
     /// recipe, or an input has changed since.
     pub fn open(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
-        Compression::with(recipe_path, quiet, &|recipe, inputs| RunDir::create_or_open(out, recipe, inputs))
+        Compression::open_for(Method::Search, recipe_path, out, quiet)
+    }
+
+    /// The same by `method`; [`Error::Input`] too where `out` is a run directory of another one.
+    pub fn open_for(method: Method, recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
+        Compression::with(method, recipe_path, quiet, &|recipe, inputs| RunDir::create_or_open(out, recipe, inputs))
     }
 
     /// The same, of a run directory that is there: where it is not, it is not made.
     pub fn open_existing(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
-        Compression::with(recipe_path, quiet, &|recipe, inputs| RunDir::open(out, recipe, inputs))
+        Compression::with(Method::Search, recipe_path, quiet, &|recipe, inputs| RunDir::open(out, recipe, inputs))
     }
 
     fn with(
+        method: Method,
         recipe_path: &Path,
         quiet: bool,
         directory: &dyn Fn(&str, &[Input]) -> Result<RunDir>,
     ) -> Result<Compression> {
         let recipe = Recipe::from_file(recipe_path)?;
         let contract = Contract::from_file(&recipe.contract)?;
-        let space = Space::from_file(&recipe.space)?;
+        let space = Space::from_file(recipe.space_of(method))?;
         let stored = load(&recipe.parent, MtpChoice::Drop)?;
         let space = SearchSpace::new(&space, &stored.lm.config)?;
         let dtype = stored.dtypes.first().copied().unwrap_or(DiskDtype::BF16);
@@ -105,11 +119,13 @@ impl Compression {
         };
         let records = recipe.evaluate.records.as_ref().map(read).transpose()?;
         evaluate::check_held_out(&recipe, recipe_path, &held_out)?;
-        let inputs = inputs(&recipe)?;
-        let run = directory(&files::read_text(recipe_path)?, &inputs)?;
+        let inputs = inputs(&recipe, method)?;
+        let run =
+            directory(&files::read_text(recipe_path)?, &inputs).map_err(|error| of_another_method(error, "--out"))?;
         let recipe_path = recipe_path.to_path_buf();
         let inputs = inputs.into_iter().map(|input| (input.name, input.digest)).collect();
         Ok(Compression {
+            method,
             recipe,
             recipe_path,
             contract,
@@ -126,16 +142,56 @@ impl Compression {
         })
     }
 
+    /// Takes the ranking and the cost table over from the run directory `other` of a search by the same recipe, so that both
+    /// are held to the same numbers.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where they are not complete there, or this run directory has others already; [`Error::Input`] where
+    /// `other` is of another recipe or of other inputs, or damaged.
+    pub fn take_profile(&self, other: &Path) -> Result<()> {
+        let own = self.inputs.iter().filter(|(name, _)| *name != BASELINE);
+        let inputs: Vec<Input> =
+            own.map(|(name, digest)| Input { name: name.clone(), digest: digest.clone() }).collect();
+        let recipe = files::read_text(&self.recipe_path)?;
+        let other = RunDir::open(other, &recipe, &inputs).map_err(|error| of_another_method(error, "--like"))?;
+        for stage in [Stage::Rank, Stage::Profile] {
+            let digest = self.digest(stage)?;
+            let fault = |run: &RunDir, found: &str, expected: &str| {
+                let run = run.path().display();
+                Err(Error::Usage(format!("{run}: found {found} `{stage}`, expected {expected}")))
+            };
+            if !other.is_complete(stage.name(), &digest)? {
+                return fault(&other, "no complete", "it done there first");
+            }
+            other.verify(stage.name())?;
+            if self.is_current(stage, &digest)? {
+                if self.run.outputs(stage.name())? == other.outputs(stage.name())? {
+                    continue;
+                }
+                return fault(&self.run, "another", "that of --like: give another --out");
+            }
+            self.discard(stage)?;
+            for output in stage.outputs() {
+                let bytes = std::fs::read(other.path().join(output)).map_err(Error::io(other.path(), "read"))?;
+                self.run.folder(output.split('/').next().unwrap_or_default())?;
+                files::write_atomic(&self.path(output), |file| file.write_all(&bytes))?;
+            }
+            let seconds = other.seconds(stage.name())?.unwrap_or(0.0);
+            self.run.mark_complete(stage.name(), &digest, seconds, stage.outputs())?;
+        }
+        Ok(())
+    }
+
     /// Does the stages from the first that is not complete to `until`. With `from`, the stages from there to `until` are done
     /// again. What later stages left stays: where it was made from other inputs than there are then, they are done again when
     /// their turn comes.
     pub fn run(&self, from: Option<Stage>, until: Stage) -> Result<()> {
         if let Some(from) = from {
-            for stage in Stage::ALL.into_iter().filter(|stage| (from..=until).contains(stage)) {
+            for stage in self.method.stages().filter(|stage| (from..=until).contains(stage)) {
                 self.discard(stage)?;
             }
         }
-        Stage::ALL.into_iter().filter(|stage| *stage <= until).try_for_each(|stage| self.stage(stage))
+        self.method.stages().filter(|stage| *stage <= until).try_for_each(|stage| self.stage(stage))
     }
 
     /// Does one stage alone.
@@ -143,8 +199,8 @@ impl Compression {
     /// # Errors
     /// [`Error::Usage`] naming the stage before it that is not complete.
     pub fn only(&self, stage: Stage) -> Result<()> {
-        for before in stage.reads() {
-            if !self.is_complete(*before)? {
+        for before in self.reads(stage) {
+            if !self.is_complete(before)? {
                 let run = self.run.path().display();
                 return Err(Error::Usage(format!(
                     "{run}: `{stage}` reads what `{before}` makes: found `{before}` not complete, expected it done first"
@@ -160,8 +216,8 @@ impl Compression {
     /// [`Error::Input`] naming a file of theirs that is not what the stage left.
     pub fn is_complete(&self, stage: Stage) -> Result<bool> {
         let mut complete = Vec::new();
-        for one in Stage::ALL.into_iter().filter(|one| *one <= stage) {
-            let read = one.reads().iter().all(|before| complete.contains(before));
+        for one in self.method.stages().filter(|one| *one <= stage) {
+            let read = self.reads(one).all(|before| complete.contains(&before));
             if read && self.is_current(one, &self.digest(one)?)? {
                 complete.push(one);
             }
@@ -212,6 +268,7 @@ impl Compression {
             Stage::Rank => rank::run(self),
             Stage::Profile => profile::run(self),
             Stage::Search => search::run(self),
+            Stage::Screen => screen::run(self),
             Stage::Extract => extract::run(self),
             Stage::Recover => recover::run(self),
             Stage::Evaluate => evaluate::run(self),
@@ -224,10 +281,15 @@ impl Compression {
         Ok(())
     }
 
+    /// The stages that `stage` reads, those of the method.
+    fn reads(&self, stage: Stage) -> impl Iterator<Item = Stage> {
+        self.method.stages().filter(move |before| stage.reads().contains(before))
+    }
+
     /// Of the outputs that `stage` reads. The recipe and its inputs are the run directory's own: they cannot change.
     fn digest(&self, stage: Stage) -> Result<String> {
         let mut text = stage.name().to_owned();
-        for before in stage.reads() {
+        for before in self.reads(stage) {
             for (name, digest) in self.run.outputs(before.name())? {
                 text += &format!(" {name} {digest}");
             }
@@ -243,7 +305,7 @@ impl Compression {
             _ => return error,
         };
         let Some(stage) = file.strip_prefix(self.run.path()).ok().and_then(Stage::that_made) else { return error };
-        let way = format!("`run --from {stage}` makes it again");
+        let way = format!("`{} --from {stage}` makes it again", self.method.command());
         match error {
             Error::Input { file, at, found, expected } if !expected.ends_with(&way) => {
                 Error::Input { file, at, found, expected: format!("{expected}; {way}") }
@@ -319,7 +381,26 @@ impl Sources {
     }
 }
 
-fn inputs(recipe: &Recipe) -> Result<Vec<Input>> {
+/// The input by which a run directory says that it belongs to a baseline.
+const BASELINE: &str = "baseline";
+
+/// Says of a run directory of another method that it is one.
+fn of_another_method(error: Error, option: &str) -> Error {
+    match error {
+        Error::Input { file, at, found, .. } if at == BASELINE => {
+            let (found, expected) = match found.contains("no such") {
+                true => (Method::Search, Method::Minitron),
+                false => (Method::Minitron, Method::Search),
+            };
+            let [found, expected] =
+                [found, expected].map(|method| format!("a run directory of `{}`", method.command()));
+            Error::Input { file, at, found, expected: format!("{expected}: give another {option}") }
+        }
+        other => other,
+    }
+}
+
+fn inputs(recipe: &Recipe, method: Method) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     let mut add = |name: String, path: &Path| -> Result<()> {
         if inputs.iter().all(|input: &Input| input.name != name) {
@@ -327,7 +408,7 @@ fn inputs(recipe: &Recipe) -> Result<Vec<Input>> {
         }
         Ok(())
     };
-    add("space".into(), &recipe.space)?;
+    add("space".into(), recipe.space_of(method))?;
     add("contract".into(), &recipe.contract)?;
     for path in files_in(&recipe.parent)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -340,6 +421,9 @@ fn inputs(recipe: &Recipe) -> Result<Vec<Input>> {
     let records = recipe.evaluate.records.iter().cloned();
     for path in data(&recipe.data)?.into_iter().chain(held_out).chain(records) {
         add(path.display().to_string(), &path)?;
+    }
+    if method == Method::Minitron {
+        inputs.push(Input { name: BASELINE.into(), digest: "minitron".into() });
     }
     Ok(inputs)
 }

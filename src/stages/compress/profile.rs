@@ -102,7 +102,7 @@ impl Profile {
     }
 
     /// An unreachable limit of the cost model, seconds or bytes, as the contract says it.
-    fn as_written(&self, error: Error) -> Error {
+    pub fn as_written(&self, error: Error) -> Error {
         let Error::Unreachable { resource, limit, smallest, kept, architecture, .. } = error else { return error };
         let key = |resource: &str| limit_key(resource, self.is_share(resource));
         let mut unit = unit_of(&resource).to_owned();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::Method;
 use crate::data::DataConfig;
 use crate::model::ExpertMasking;
 use crate::ops::distill_loss::DistillOptions;
@@ -49,6 +50,8 @@ pub struct Recipe {
     pub profile: ProfileRecipe,
     pub search: SearchRecipe,
     pub recover: RecoverRecipe,
+    #[serde(default)]
+    pub minitron: MinitronRecipe,
     #[serde(default)]
     pub evaluate: EvaluateRecipe,
     #[serde(default)]
@@ -184,6 +187,62 @@ impl RecoverRecipe {
     }
 }
 
+/// The baseline Minitron++ (METHOD, "Baseline"): what is recovered is the uniform architecture that a short distillation
+/// prefers. Batches, learning rate and all else of that are [`RecoverRecipe`]'s.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MinitronRecipe {
+    /// A space of its own, instead of the search's: the paper's baseline shrinks Mamba heads where the search removes layers.
+    pub space: Option<PathBuf>,
+    /// The least cost over limit, of each limit, that a candidate must reach.
+    pub floor: f64,
+    /// Candidates that are distilled; where there are more, those with the least loss before any training.
+    pub most: usize,
+    /// Steps of each.
+    pub steps: u64,
+    /// The last of them, over which the mean loss is the score: of 100 steps, 76 to 100.
+    pub scored_steps: u64,
+}
+
+impl Default for MinitronRecipe {
+    fn default() -> Self {
+        MinitronRecipe { space: None, floor: 0.95, most: 5, steps: 100, scored_steps: 25 }
+    }
+}
+
+impl MinitronRecipe {
+    /// A candidate's short distillation: the recovery over fewer steps, at most a tenth of them warm-up.
+    pub fn screening(&self, recover: &RecoverRecipe) -> RecoverRecipe {
+        let mut short = recover.clone();
+        short.training.steps = self.steps;
+        short.training.warmup_steps = recover.training.warmup_steps.min(self.steps / 10);
+        short
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        let fault = |key: &str, found: String, expected: &str| {
+            Err(Error::input(path, format!("minitron.{key}"), found, expected))
+        };
+        if !(0.0..=1.0).contains(&self.floor) {
+            return fault("floor", self.floor.to_string(), "from 0 to 1");
+        }
+        if !(1..=MOST_REPEATS).contains(&self.most) {
+            return fault("most", self.most.to_string(), &format!("from 1 to {MOST_REPEATS}"));
+        }
+        if !(1..=MOST_SCREENING).contains(&self.steps) {
+            return fault("steps", self.steps.to_string(), &format!("from 1 to {MOST_SCREENING}"));
+        }
+        if !(1..=self.steps).contains(&self.scored_steps) {
+            return fault(
+                "scored_steps",
+                self.scored_steps.to_string(),
+                &format!("from 1 to {}, all steps", self.steps),
+            );
+        }
+        Ok(())
+    }
+}
+
 /// Scores of parent and student.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -226,6 +285,8 @@ impl Default for MeasureRecipe {
 const MOST_SEQUENCES: usize = 1 << 24;
 const MOST_TOKENS: usize = 1 << 20;
 const MOST_REPEATS: usize = 10_000;
+/// A screening keeps every step's loss.
+const MOST_SCREENING: u64 = 1_000_000;
 
 const KAPPA: [f64; 2] = [1e-2, 1e3];
 const TAU: [f64; 2] = [1e-3, 1e2];
@@ -248,11 +309,20 @@ impl Recipe {
         for file in [&mut recipe.parent, &mut recipe.space, &mut recipe.contract] {
             *file = folder.join(&*file);
         }
+        recipe.minitron.space = recipe.minitron.space.map(|space| folder.join(space));
         recipe.data = recipe.data.relative_to(folder);
         recipe.evaluate.held_out = recipe.evaluate.held_out.map(|data| data.relative_to(folder));
         recipe.evaluate.records = recipe.evaluate.records.map(|records| folder.join(records));
         recipe.check(path)?;
         Ok(recipe)
+    }
+
+    /// The space file of a method.
+    pub fn space_of(&self, method: Method) -> &Path {
+        match method {
+            Method::Minitron => self.minitron.space.as_ref().unwrap_or(&self.space),
+            Method::Search => &self.space,
+        }
     }
 
     /// Numbers that training can use in a range only: key, value, bounds, and what is beyond them.
@@ -296,6 +366,7 @@ impl Recipe {
         }
         self.search.training.check(path, "search.training")?;
         self.recover.training.check(path, "recover.training")?;
+        self.minitron.check(path)?;
         let (draws, sequences) = (self.search.draws, self.search.training.sequences);
         if draws == 0 || !sequences.is_multiple_of(draws) {
             let expected = format!("a divisor of search.training.sequences = {sequences}");

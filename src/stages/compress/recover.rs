@@ -21,17 +21,23 @@ pub struct Recovered {
 
 /// Trains in `recover/` and writes `recovered/`.
 pub fn run(c: &Compression) -> Result<()> {
-    let (student, recovered) = recover(c, &c.recipe.recover, c.load("student")?, "recover")?;
+    let (student, recovered) = recover(c, "recover", &c.recipe.recover, c.load("student")?, "recover")?;
     c.save("recovered", &student)?;
     files::write_json(&c.path(RECOVER), &recovered)?;
     card::write(c, "recovered", None)
 }
 
-/// Recovers a student in `folder` of the run directory.
-pub fn recover(c: &Compression, recipe: &RecoverRecipe, student: Lm, folder: &str) -> Result<(Lm, Recovered)> {
+/// Recovers a student in `folder` of the run directory; `what` names the work to whoever waits for it.
+pub fn recover(
+    c: &Compression,
+    what: &str,
+    recipe: &RecoverRecipe,
+    student: Lm,
+    folder: &str,
+) -> Result<(Lm, Recovered)> {
     let (options, recompute) = (recipe.distill(), recipe.training.recompute);
     let mut job = Recover::new(student, &c.parent, options, recompute);
-    let mut progress = c.progress("recover", recipe.training.steps);
+    let mut progress = c.progress(what, recipe.training.steps);
     let summary =
         train(&mut job, c.source(), &recipe.training.options("recover.training"), &c.run, folder, &mut progress)
             .map_err(|error| error.within(&c.recipe_path))?;

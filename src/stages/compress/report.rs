@@ -7,16 +7,16 @@ use serde_json::Value;
 use super::card::{self, Known};
 use super::measure::Measured;
 use super::profile::Profile;
-use super::{Compression, Stage, evaluate, extract, measure, profile, recover, search};
+use super::{Compression, Method, evaluate, extract, measure, profile, recover, screen, search};
 use crate::cost::{CostModel, Errors, MIB, Measurement, Prediction, part_name};
 use crate::model::Config;
 use crate::model::config::Layer;
 use crate::report::{
     CostModelResult, CostPoint, CostRow, Deployment, GateCurve, LayerResult, LossResult, Machine, ModelResult, Quality,
-    RecoveryResult, RepairResult, Report, Reproduce, SearchResult, TaskResult,
+    RecoveryResult, RepairResult, Report, Reproduce, ScreenedResult, ScreeningResult, SearchResult, TaskResult,
 };
 use crate::run::read_lines;
-use crate::supernet::Choice;
+use crate::supernet::{Axis, Choice};
 use crate::{Result, files};
 
 /// Writes `report.json` and `report.html`, and both students' cards with what is known now.
@@ -36,7 +36,12 @@ fn gather(c: &Compression) -> Result<Report> {
     let parent_choice = c.space.parent_choice();
     let parent = model_result(c, &profile, &parent_choice, &c.recipe.parent.display().to_string(), &measured.parent)?;
     let student = model_result(c, &profile, &extracted.choice, "recovered", &measured.student)?;
-    let (search, recovery) = (search_result(c, &extracted.choice)?, recovery_result(c)?);
+    let (mut search, mut screening) = (None, None);
+    match c.method {
+        Method::Search => search = Some(search_result(c, &extracted.choice)?),
+        Method::Minitron => screening = Some(screening_result(c, &extracted.choice)?),
+    }
+    let recovery = recovery_result(c)?;
     let repair = RepairResult {
         rho_before: extracted.rho_before,
         rho_after: extracted.rho_after,
@@ -63,6 +68,7 @@ fn gather(c: &Compression) -> Result<Report> {
         student,
         quality: quality(c)?,
         search,
+        screening,
         repair,
         recovery,
         cost_model,
@@ -219,6 +225,34 @@ fn search_result(c: &Compression, choice: &Choice) -> Result<SearchResult> {
     })
 }
 
+fn screening_result(c: &Compression, choice: &Choice) -> Result<ScreeningResult> {
+    let screened = screen::read(c)?;
+    let options = &c.recipe.minitron;
+    let candidate = |candidate: screen::Candidate| {
+        let own = c.space.choice_from_json(&c.path("screen/screen.json"), &candidate.architecture)?;
+        let gates = c.space.gates.iter().zip(&own.0).filter(|(gate, _)| gate.axis != Axis::KeepMamba);
+        let sizes = gates.map(|(gate, at)| (gate.axis.name().to_owned(), gate.candidates[*at])).collect();
+        Ok(ScreenedResult {
+            sizes,
+            rho: candidate.rho,
+            first_loss: candidate.first_loss,
+            score: candidate.score,
+            losses: candidate.losses,
+            chosen: own == *choice,
+        })
+    };
+    Ok(ScreeningResult {
+        within: screened.within,
+        maximal: screened.maximal,
+        reach: label(&screened.reach),
+        floor: options.floor,
+        steps: options.steps,
+        scored_steps: options.scored_steps,
+        tokens: screened.tokens,
+        candidates: screened.candidates.into_iter().map(candidate).collect::<Result<_>>()?,
+    })
+}
+
 fn recovery_result(c: &Compression) -> Result<RecoveryResult> {
     let recovered = recover::read(c)?;
     let lines = metrics(c, "recover")?;
@@ -297,14 +331,19 @@ fn cost_rows(c: &Compression, model: &CostModel, student: &Choice) -> Result<Vec
 
 fn reproduce(c: &Compression) -> Result<Reproduce> {
     let mut seconds = BTreeMap::new();
-    for stage in Stage::ALL {
+    for stage in c.method.stages() {
         if let Some(taken) = c.run.seconds(stage.name())? {
             seconds.insert(stage.name().to_owned(), taken);
         }
     }
     Ok(Reproduce {
         version: env!("CARGO_PKG_VERSION").into(),
-        command: format!("autocompress run {} --out {}", c.recipe_path.display(), c.run.path().display()),
+        command: format!(
+            "autocompress {} {} --out {}",
+            c.method.command(),
+            c.recipe_path.display(),
+            c.run.path().display()
+        ),
         recipe: files::read_text(&c.recipe_path)?,
         inputs: c.inputs.clone(),
         seconds,

@@ -6,12 +6,52 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// In the order they are done.
+/// How a compression comes to its architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// The search over router and supernet.
+    Search,
+    /// Minitron++: uniform architectures, screened (METHOD, "Baseline").
+    Minitron,
+}
+
+impl Method {
+    /// In the order they are done.
+    pub fn stages(self) -> impl Iterator<Item = Stage> {
+        let other = match self {
+            Method::Search => Stage::Screen,
+            Method::Minitron => Stage::Search,
+        };
+        Stage::ALL.into_iter().filter(move |stage| *stage != other)
+    }
+
+    /// The command that does all of them.
+    pub fn command(self) -> &'static str {
+        match self {
+            Method::Search => "run",
+            Method::Minitron => "baseline minitron",
+        }
+    }
+
+    /// The stage of this name.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] listing the stages of the method.
+    pub fn stage(self, name: &str) -> Result<Stage> {
+        self.stages().find(|stage| stage.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = self.stages().map(Stage::name).collect();
+            Error::Usage(format!("found {name:?}, expected one of {}", names.join(", ")))
+        })
+    }
+}
+
+/// In the order they are done; [`Search`](Stage::Search) or [`Screen`](Stage::Screen), as the [`Method`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     Rank,
     Profile,
     Search,
+    Screen,
     Extract,
     Recover,
     Evaluate,
@@ -20,10 +60,11 @@ pub enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 9] = [
         Stage::Rank,
         Stage::Profile,
         Stage::Search,
+        Stage::Screen,
         Stage::Extract,
         Stage::Recover,
         Stage::Evaluate,
@@ -36,6 +77,7 @@ impl Stage {
             Stage::Rank => "rank",
             Stage::Profile => "profile",
             Stage::Search => "search",
+            Stage::Screen => "screen",
             Stage::Extract => "extract",
             Stage::Recover => "recover",
             Stage::Evaluate => "evaluate",
@@ -44,12 +86,12 @@ impl Stage {
         }
     }
 
-    /// The stages whose outputs it reads.
+    /// The stages whose outputs it reads, those of every method.
     pub fn reads(self) -> &'static [Stage] {
         match self {
             Stage::Rank | Stage::Profile => &[],
-            Stage::Search => &[Stage::Rank, Stage::Profile],
-            Stage::Extract => &[Stage::Rank, Stage::Profile, Stage::Search],
+            Stage::Search | Stage::Screen => &[Stage::Rank, Stage::Profile],
+            Stage::Extract => &[Stage::Rank, Stage::Profile, Stage::Search, Stage::Screen],
             Stage::Recover => &[Stage::Extract],
             Stage::Evaluate => &[Stage::Extract, Stage::Recover],
             Stage::Measure => &[Stage::Profile, Stage::Extract, Stage::Recover],
@@ -57,6 +99,7 @@ impl Stage {
                 Stage::Rank,
                 Stage::Profile,
                 Stage::Search,
+                Stage::Screen,
                 Stage::Extract,
                 Stage::Recover,
                 Stage::Evaluate,
@@ -71,6 +114,7 @@ impl Stage {
             Stage::Rank => &["rank/importance.json"],
             Stage::Profile => &["cost/table.csv", "cost/profile.json"],
             Stage::Search => &["search/search.json"],
+            Stage::Screen => &["screen/screen.json"],
             Stage::Extract => &["extract/extract.json", "student"],
             Stage::Recover => &["recover/recover.json", "recovered"],
             Stage::Evaluate => &["evaluate/evaluate.json"],
@@ -115,12 +159,11 @@ impl fmt::Display for Stage {
     }
 }
 
+/// A stage of a search's compression.
 impl FromStr for Stage {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Stage> {
-        Stage::ALL.into_iter().find(|stage| stage.name() == text).ok_or_else(|| {
-            Error::Usage(format!("found {text:?}, expected one of {}", Stage::ALL.map(Stage::name).join(", ")))
-        })
+        Method::Search.stage(text)
     }
 }

@@ -5,12 +5,11 @@ use serde_json::Value;
 
 use super::Study;
 use super::limits::Share;
-use crate::baseline::{self, Reach};
+use super::unit::made_again;
+use crate::baseline::{self, Reach, Uniform};
+use crate::stages::compress::MinitronRecipe;
 use crate::supernet::{Choice, extract};
 use crate::{Result, files};
-
-/// The least ρ that a candidate must reach (METHOD, "Baseline").
-const FLOOR: f64 = 0.95;
 
 /// A share's candidates.
 pub struct Candidates {
@@ -27,7 +26,17 @@ pub struct CandidatesTold {
     pub maximal: usize,
     /// Which limits the listed ones come close to.
     pub reach: Reach,
+    /// The share of a target that says so.
+    #[serde(default = "usual_floor")]
+    pub floor: f64,
+    /// Where there is none: which target keeps all out, and the one that comes closest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
     pub listed: Vec<Listed>,
+}
+
+fn usual_floor() -> f64 {
+    MinitronRecipe::default().floor
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,14 +57,25 @@ impl Candidates {
             c.run.folder(&folder)?;
             files::write_json(&path, &told)?;
         }
-        let told: CandidatesTold = files::read_json(&path, "uniform architectures")?;
+        let told: CandidatesTold = files::read_json(&path, "uniform architectures").map_err(made_again)?;
         let choices = told.listed.iter().map(|listed| c.space.choice_from_json(&path, &listed.architecture));
-        Ok(Candidates { choices: choices.collect::<Result<_>>()?, told })
+        Ok(Candidates { choices: choices.collect::<Result<_>>().map_err(made_again)?, told })
+    }
+
+    /// What a screening takes.
+    pub fn uniform(&self) -> Uniform {
+        let CandidatesTold { within, maximal, reach, .. } = self.told;
+        Uniform { choices: self.choices.clone(), reach, within, maximal }
     }
 
     fn list(study: &Study<'_>, share: &Share) -> Result<CandidatesTold> {
         let c = study.c;
-        let found = baseline::uniform(&c.space, &share.targets, FLOOR)?;
+        let floor = c.recipe.minitron.floor;
+        let found = baseline::uniform(&c.space, &share.targets, floor)?;
+        let missed = match found.choices.is_empty() {
+            true => Some(baseline::nearest(&c.space, &share.targets)?.to_string()),
+            false => None,
+        };
         let bench = study.bench()?;
         let mut progress = c.progress("uniform architectures", found.choices.len() as u64);
         let mut scored = Vec::new();
@@ -69,6 +89,6 @@ impl Candidates {
             Ok(Listed { architecture: c.space.choice_to_json(choice)?, held_out_before: *loss })
         };
         let listed = scored.iter().map(list).collect::<Result<_>>()?;
-        Ok(CandidatesTold { within: found.within, maximal: found.maximal, reach: found.reach, listed })
+        Ok(CandidatesTold { within: found.within, maximal: found.maximal, reach: found.reach, floor, missed, listed })
     }
 }

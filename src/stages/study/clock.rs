@@ -53,7 +53,14 @@ impl<'r> Clock<'r> {
 
     fn tokens(&self, arm: Arm) -> f64 {
         let of = |t: &Training| t.steps as f64 * t.sequences as f64 * t.length as f64;
-        let searches = !matches!(arm, Arm::Random | Arm::Uniform);
-        of(&self.recipe.recover.training) + if searches { of(&self.recipe.search.training) } else { 0.0 }
+        let chooses = match arm {
+            Arm::Random | Arm::Uniform => 0.0,
+            Arm::Minitron => {
+                let minitron = &self.recipe.minitron;
+                minitron.most as f64 * of(&minitron.screening(&self.recipe.recover).training)
+            }
+            Arm::Search | Arm::RouterInit | Arm::ScoreMasking => of(&self.recipe.search.training),
+        };
+        of(&self.recipe.recover.training) + chooses
     }
 }

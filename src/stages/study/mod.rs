@@ -1,5 +1,5 @@
-//! Whether the search helps: searched, random and uniform architectures within the same limits, recovered on the same
-//! batches, scored on the same held-out set.
+//! Whether the search helps: searched, random and uniform architectures and those of the baseline Minitron++ within the same
+//! limits, recovered on the same batches, scored on the same held-out set.
 //!
 //! Ranking and profiling are done once, in a run directory. A unit is one architecture of one share of the limits, one seed
 //! and one [`Arm`]:
@@ -9,7 +9,7 @@
 //! RUN/study/parent.json                 the parent's score
 //! RUN/study/SHARE/uniform.json          the uniform candidates
 //! RUN/study/SHARE/SEED/ARM[/I]/result.json
-//! RUN/study.json  RUN/study.md          the end
+//! RUN/study.json  RUN/study.md  RUN/study.svg
 //! ```
 //!
 //! A unit with a result is not done again; one that was stopped goes on from its last checkpoint.
@@ -17,6 +17,7 @@
 mod candidates;
 mod clock;
 mod limits;
+mod plot;
 mod summary;
 mod table;
 mod unit;
@@ -27,9 +28,10 @@ use std::path::Path;
 
 pub use candidates::{CandidatesTold, Listed};
 pub use limits::LimitLine;
+pub use plot::svg;
 pub use summary::{ArmResult, SeedResult, ShareResult, Spread, StudyResult};
 pub use table::{markdown, text};
-pub use unit::{Arm, SearchOutcome, UnitResult};
+pub use unit::{Arm, ScreeningOutcome, SearchOutcome, UnitResult};
 
 use candidates::Candidates;
 use clock::Clock;
@@ -38,6 +40,7 @@ use unit::Unit;
 
 use crate::data::Batch;
 use crate::model::Lm;
+use crate::ops::distill_loss::DistillOptions;
 use crate::run::digest_file;
 use crate::stages::compress::{Compression, Stage, evaluate};
 use crate::{Error, Result, files};
@@ -48,6 +51,8 @@ const MOST_SEEDS: u64 = 10_000;
 /// What is compared, and how often.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StudyOptions {
+    /// What is compared, in any order.
+    pub arms: Vec<Arm>,
     /// Repeats of everything with other seeds of search and recovery.
     pub seeds: u64,
     /// Limits as shares of the parent's cost; see [`study`]. None: the contract's own limits.
@@ -56,8 +61,6 @@ pub struct StudyOptions {
     pub random: usize,
     /// Uniform architectures that are recovered, at most.
     pub uniform: usize,
-    /// Whether the paper's alternatives of the search are arms too.
-    pub ablations: bool,
     pub quiet: bool,
 }
 
@@ -77,7 +80,17 @@ impl StudyOptions {
                 return fault("--shares", format!("{share} twice"), "every share once");
             }
         }
+        for (i, arm) in self.arms.iter().enumerate() {
+            if self.arms[..i].contains(arm) {
+                return fault("--arms", format!("{} twice", arm.name()), "every arm once");
+            }
+        }
         Ok(())
+    }
+
+    /// Whether an arm has uniform candidates.
+    fn lists_uniform(&self) -> bool {
+        self.arms.contains(&Arm::Minitron) || self.arms.contains(&Arm::Uniform) && self.uniform > 0
     }
 }
 
@@ -99,7 +112,7 @@ struct Bench {
 impl Bench {
     /// KL from the parent to `student` on the held-out set.
     fn held_out(&self, c: &Compression, student: &Lm) -> Result<f64> {
-        Ok(evaluate::mean_loss(&c.parent, student, &self.batches)?.0)
+        Ok(evaluate::mean_loss(&c.parent, student, &self.batches, &DistillOptions::default())?.0)
     }
 }
 
@@ -114,40 +127,47 @@ impl Study<'_> {
 
     /// All units: seed by seed, so that what is there of a study that was stopped compares.
     fn units(&self, options: &StudyOptions) -> Vec<Unit> {
-        let mut arms = vec![Arm::Search];
-        if options.ablations {
-            arms.extend([Arm::RouterInit, Arm::ScoreMasking]);
-        }
         let mut units = Vec::new();
         for share in 0..self.shares.len() {
+            let uniform = self.uniform.get(share).map_or(0, |uniform| uniform.choices.len());
             for seed in 0..options.seeds {
-                let mut add = |arm, candidate| units.push(Unit { share, seed, arm, candidate });
-                arms.iter().for_each(|arm| add(*arm, None));
-                (0..options.random).for_each(|i| add(Arm::Random, Some(i)));
-                let uniform = self.uniform.get(share).map_or(0, |uniform| uniform.choices.len());
-                (0..uniform.min(options.uniform)).for_each(|i| add(Arm::Uniform, Some(i)));
+                for arm in Arm::ALL.into_iter().filter(|arm| options.arms.contains(arm)) {
+                    let unit = |candidate| Unit { share, seed, arm, candidate };
+                    match arm {
+                        Arm::Random => units.extend((0..options.random).map(|i| unit(Some(i)))),
+                        Arm::Uniform => units.extend((0..uniform.min(options.uniform)).map(|i| unit(Some(i)))),
+                        // Nothing to screen is no arm.
+                        Arm::Minitron => units.extend((uniform > 0).then(|| unit(None))),
+                        Arm::Search | Arm::RouterInit | Arm::ScoreMasking => units.push(unit(None)),
+                    }
+                }
             }
         }
         units
     }
 }
 
-/// Does what is left of a study of `recipe` in the run directory `out`, and writes `study.json` and `study.md`.
+/// Does what is left of a study of `recipe` in the run directory `out`, and writes `study.json`, `study.md`
+/// and `study.svg`.
 ///
 /// A share replaces every limit of the contract that is a share of the parent's cost, and multiplies every other one (a
 /// throughput is divided by it). All arms are held to the same targets, the limits less the cost model's errors.
 ///
 /// # Errors
 /// [`Error::Usage`] where an option is out of range; those of [`Compression::open`]; [`Error::Unreachable`] for a share that
-/// no architecture meets; [`Error::Input`] where the ranking or the cost table is not what earlier units were made from.
+/// no architecture meets; [`Error::Input`] where the recipe's baseline has a space of its own, which a study does not price, or the ranking or the cost table is not what earlier units were made from.
 pub fn study(recipe: &Path, out: &Path, options: &StudyOptions) -> Result<StudyResult> {
     options.check()?;
     let c = Compression::open(recipe, out, options.quiet)?;
+    if let (true, Some(space)) = (options.lists_uniform(), &c.recipe.minitron.space) {
+        let expected = "none: all arms of a study choose from one space";
+        return Err(Error::input(recipe, "minitron.space", space.display().to_string(), expected));
+    }
     c.run(None, Stage::Profile)?;
     let shares = limits::shares(&c, &options.shares)?;
     keep_inputs(&c)?;
     let mut study = Study { c: &c, shares, uniform: Vec::new(), bench: OnceCell::new() };
-    if options.uniform > 0 {
+    if options.lists_uniform() {
         for share in 0..study.shares.len() {
             let candidates = Candidates::of(&study, share)?;
             study.uniform.push(candidates);
@@ -158,6 +178,7 @@ pub fn study(recipe: &Path, out: &Path, options: &StudyOptions) -> Result<StudyR
     let result = summary::summarise(&study, parent, results);
     files::write_json(&c.path("study.json"), &result)?;
     files::write_atomic(&c.path("study.md"), |file| file.write_all(markdown(&result).as_bytes()))?;
+    files::write_atomic(&c.path("study.svg"), |file| file.write_all(svg(&result).as_bytes()))?;
     Ok(result)
 }
 
@@ -211,5 +232,5 @@ fn parent_score(c: &Compression) -> Result<Option<f64>> {
         let score = evaluate::score(c, &c.parent)?.and_then(|evaluation| evaluation.mean_accuracy);
         files::write_json(&path, &score)?;
     }
-    files::read_json(&path, "a score, or null")
+    files::read_json(&path, "a score, or null").map_err(unit::made_again)
 }

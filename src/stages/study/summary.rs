@@ -37,7 +37,11 @@ pub struct ArmResult {
     pub task_mean: Option<Spread>,
     /// Tokens that one seed took, all candidates together.
     pub tokens: Spread,
-    /// Seeds in which the search's held-out loss is below the arm's; `None` for the search itself.
+    /// Those of them that chose the architecture: all but its own recovery.
+    pub search_tokens: Spread,
+    /// Predicted cost over limit, by resource.
+    pub budget: BTreeMap<String, Spread>,
+    /// Seeds in which the search's held-out loss is below the arm's; `None` for the search itself, or without one.
     pub search_wins: Option<usize>,
     pub seeds: Vec<SeedResult>,
 }
@@ -53,6 +57,10 @@ pub struct SeedResult {
 impl SeedResult {
     pub fn best(&self) -> &UnitResult {
         &self.candidates[self.best]
+    }
+
+    fn tokens(&self) -> u64 {
+        self.candidates.iter().map(UnitResult::tokens).sum()
     }
 }
 
@@ -109,6 +117,9 @@ fn seed_result(seed: u64, candidates: Vec<UnitResult>) -> SeedResult {
 fn arm_result(arm: Arm, seeds: &[SeedResult], search: &[SeedResult]) -> Option<ArmResult> {
     let spread = |of: &dyn Fn(&SeedResult) -> f64| Spread::of(&seeds.iter().map(of).collect::<Vec<f64>>());
     let scores: Option<Vec<f64>> = seeds.iter().map(|seed| seed.best().task_mean).collect();
+    let resources = seeds.first()?.best().rho.keys();
+    let used = |seed: &SeedResult, name: &str| seed.best().rho.get(name).copied().unwrap_or(f64::NAN);
+    let budget = resources.filter_map(|name| Some((name.clone(), spread(&|seed| used(seed, name))?))).collect();
     let wins = |seed: &&SeedResult| {
         let rival = search.iter().find(|rival| rival.seed == seed.seed);
         rival.is_some_and(|rival| rival.best().held_out < seed.best().held_out)
@@ -118,8 +129,10 @@ fn arm_result(arm: Arm, seeds: &[SeedResult], search: &[SeedResult]) -> Option<A
         held_out: spread(&|seed| seed.best().held_out)?,
         recovery: spread(&|seed| seed.best().recovery)?,
         task_mean: scores.and_then(|scores| Spread::of(&scores)),
-        tokens: spread(&|seed| seed.candidates.iter().map(|unit| unit.tokens() as f64).sum())?,
-        search_wins: (arm != Arm::Search).then(|| seeds.iter().filter(wins).count()),
+        tokens: spread(&|seed| seed.tokens() as f64)?,
+        search_tokens: spread(&|seed| (seed.tokens() - seed.best().recovery_tokens) as f64)?,
+        budget,
+        search_wins: (arm != Arm::Search && !search.is_empty()).then(|| seeds.iter().filter(wins).count()),
         seeds: seeds.to_vec(),
     })
 }
@@ -137,7 +150,7 @@ mod tests {
             architecture: serde_json::Value::Null,
             parameters: 0,
             active_parameters: 0,
-            rho: BTreeMap::new(),
+            rho: BTreeMap::from([("memory".to_owned(), 0.9)]),
             rho_of_target: BTreeMap::new(),
             held_out_before: 1.0,
             held_out,
@@ -145,6 +158,7 @@ mod tests {
             recovery_tokens: 100,
             task_mean: Some(0.5),
             search: None,
+            screening: None,
             seconds: 1.0,
         }
     }
@@ -168,6 +182,10 @@ mod tests {
         assert_eq!(random.seeds.iter().map(|seed| seed.best).collect::<Vec<_>>(), [1, 0]);
         assert!((random.held_out.mean - 0.325).abs() < 1e-12 && (random.recovery.mean - 0.65).abs() < 1e-12);
         assert_eq!(random.tokens, Spread { mean: 200.0, deviation: Some(0.0) });
+        // Of two recoveries, one is the student's own.
+        assert_eq!(random.search_tokens, Spread { mean: 100.0, deviation: Some(0.0) });
+        assert_eq!(search.search_tokens.mean, 0.0);
+        assert_eq!(random.budget["memory"].mean, 0.9);
         assert_eq!(Spread::of(&[3.0]), Some(Spread { mean: 3.0, deviation: None }));
     }
 }

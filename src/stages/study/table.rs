@@ -1,12 +1,22 @@
 //! A study as tables, for the terminal and for a Markdown page.
 
+use super::limits::LimitLine;
 use super::summary::{ArmResult, ShareResult, Spread, StudyResult};
 use super::unit::{Arm, SearchOutcome};
 use crate::baseline::Reach;
 use crate::supernet::Axis;
 
-const RESULTS: [&str; 7] =
-    ["share", "arm", "held-out KL", "recovery KL", "task mean", "search wins", "tokens per seed"];
+const RESULTS: [&str; 9] = [
+    "share",
+    "arm",
+    "held-out KL",
+    "KD loss",
+    "task mean",
+    "use of the limits",
+    "search wins",
+    "search tokens",
+    "all tokens",
+];
 const SEARCHES: [&str; 9] = [
     "share",
     "search",
@@ -23,7 +33,7 @@ const SEARCHES: [&str; 9] = [
 pub fn text(result: &StudyResult) -> String {
     let mut parts = notes(result);
     parts.push(aligned(&RESULTS, &results(result)));
-    parts.push(aligned(&SEARCHES, &searches(result)));
+    parts.extend(Some(searches(result)).filter(|rows| !rows.is_empty()).map(|rows| aligned(&SEARCHES, &rows)));
     parts.join("\n\n")
 }
 
@@ -31,7 +41,7 @@ pub fn text(result: &StudyResult) -> String {
 pub fn markdown(result: &StudyResult) -> String {
     let mut parts: Vec<String> = notes(result).iter().map(|note| note.replace('\n', "\n\n")).collect();
     parts.push(piped(&RESULTS, &results(result)));
-    parts.push(piped(&SEARCHES, &searches(result)));
+    parts.extend(Some(searches(result)).filter(|rows| !rows.is_empty()).map(|rows| piped(&SEARCHES, &rows)));
     parts.join("\n\n") + "\n"
 }
 
@@ -40,7 +50,9 @@ fn notes(result: &StudyResult) -> Vec<String> {
     let seeds = result.shares.iter().flat_map(|share| &share.arms).map(|arm| arm.seeds.len()).max().unwrap_or(0);
     let mut first = format!(
         "KL from the parent in nats per token after recovery; mean ± standard deviation over {seeds} seed{}. Where an arm has \
-         several candidates, the one with the least held-out KL counts.",
+         several candidates, the one with the least held-out KL counts. KD loss is over the last 25 steps of recovery, held-out \
+         KL on a set that nothing trained on. Use of the limits is predicted. Tokens are of one seed; search tokens are all but \
+         the recovery of the architecture that counts.",
         if seeds == 1 { "" } else { "s" }
     );
     if let Some(mean) = result.parent_task_mean {
@@ -50,18 +62,16 @@ fn notes(result: &StudyResult) -> Vec<String> {
 }
 
 fn note(share: &ShareResult) -> String {
-    let limit = |line: &super::limits::LimitLine| {
-        let sign = if line.resource == "throughput" { "≥" } else { "≤" };
-        format!("{} {sign} {:.2} {} (target {:.2})", line.resource, line.limit, line.unit, line.target)
-    };
+    let limit = |line: &LimitLine| format!("{} (target {:.2})", limit_text(line), line.target);
     let limits: Vec<String> = share.limits.iter().map(limit).collect();
     let mut note = format!("Share {}: {}", share.share, limits.join(", "));
     if let Some(uniform) = &share.uniform {
+        let floor = 100.0 * uniform.floor;
         let reach = match uniform.reach {
-            _ if uniform.listed.is_empty() => "",
-            Reach::Each => ", 95 % of each target used",
-            Reach::Binding => ", 95 % of one target used, as none uses that of each",
-            Reach::Neither => ", none of which uses 95 % of a target",
+            _ if uniform.listed.is_empty() => String::new(),
+            Reach::Each => format!(", {floor:.0} % of each target used"),
+            Reach::Binding => format!(", {floor:.0} % of one target used, as none uses that of each"),
+            Reach::Neither => format!(", none of which uses {floor:.0} % of a target"),
         };
         note += &format!(
             "\nUniform: {} architectures within the targets, {} of them maximal; {} candidates{reach}",
@@ -69,8 +79,24 @@ fn note(share: &ShareResult) -> String {
             uniform.maximal,
             uniform.listed.len()
         );
+        if let Some(missed) = &uniform.missed {
+            note += &format!(". None is within the targets: {missed}");
+        }
     }
     note
+}
+
+/// "memory ≤ 5.00 MiB".
+pub fn limit_text(line: &LimitLine) -> String {
+    let sign = if line.resource == "throughput" { "≥" } else { "≤" };
+    format!("{} {sign} {:.2} {}", line.resource, line.limit, line.unit)
+}
+
+/// "search", "random, best of 8".
+pub fn arm_name(arm: &ArmResult) -> String {
+    let candidates = arm.seeds.iter().map(|seed| seed.candidates.len()).max().unwrap_or(0);
+    let name = arm.arm.name();
+    if candidates > 1 { format!("{name}, best of {candidates}") } else { name.into() }
 }
 
 fn results(result: &StudyResult) -> Vec<Vec<String>> {
@@ -79,15 +105,17 @@ fn results(result: &StudyResult) -> Vec<Vec<String>> {
 }
 
 fn row(share: &ShareResult, arm: &ArmResult) -> Vec<String> {
-    let candidates = arm.seeds.iter().map(|seed| seed.candidates.len()).max().unwrap_or(0);
-    let name = if candidates > 1 { format!("{}, best of {candidates}", arm.arm.name()) } else { arm.arm.name().into() };
+    let budget: Vec<String> =
+        arm.budget.iter().map(|(name, used)| format!("{name} {:.1} %", 100.0 * used.mean)).collect();
     vec![
         share.share.clone(),
-        name,
+        arm_name(arm),
         spread(&arm.held_out, 1.0, 4),
         spread(&arm.recovery, 1.0, 4),
         arm.task_mean.map_or("-".into(), |mean| format!("{} %", spread(&mean, 100.0, 1))),
+        budget.join(", "),
         arm.search_wins.map_or("-".into(), |wins| format!("{wins} of {}", arm.seeds.len())),
+        format!("{:.2} M", arm.search_tokens.mean / 1e6),
         format!("{:.2} M", arm.tokens.mean / 1e6),
     ]
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use crate::cost::Resource;
 use crate::model::ExpertMasking;
 use crate::run::read_lines;
 use crate::search::repair;
-use crate::stages::compress::{Compression, RecoverRecipe, SearchRecipe, evaluate, recover, search};
+use crate::stages::compress::{Compression, RecoverRecipe, SearchRecipe, evaluate, recover, screen, search};
 use crate::supernet::{Choice, extract};
 use crate::{Error, Result, files};
 
@@ -30,11 +31,18 @@ pub enum Arm {
     ScoreMasking,
     /// Random logits through the repair.
     Random,
-    /// One width per axis for all layers: Minitron++.
+    /// One width per axis for all layers, each candidate recovered.
     Uniform,
+    /// One width per axis for all layers, by the screening of Minitron++.
+    Minitron,
 }
 
 impl Arm {
+    pub const ALL: [Arm; 6] =
+        [Arm::Search, Arm::RouterInit, Arm::ScoreMasking, Arm::Random, Arm::Uniform, Arm::Minitron];
+    /// What a study compares unless it is told otherwise.
+    pub const USUAL: [Arm; 4] = [Arm::Search, Arm::Random, Arm::Uniform, Arm::Minitron];
+
     pub fn name(self) -> &'static str {
         match self {
             Arm::Search => "search",
@@ -42,6 +50,7 @@ impl Arm {
             Arm::ScoreMasking => "score_masking",
             Arm::Random => "random",
             Arm::Uniform => "uniform",
+            Arm::Minitron => "minitron",
         }
     }
 
@@ -56,9 +65,19 @@ impl Arm {
                 recipe.router.warmup_steps = recipe.training.steps.div_ceil(10);
             }
             Arm::ScoreMasking => recipe.expert_masking = ExpertMasking::Score,
-            Arm::Random | Arm::Uniform => return None,
+            Arm::Random | Arm::Uniform | Arm::Minitron => return None,
         }
         Some(recipe)
+    }
+}
+
+impl FromStr for Arm {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Arm> {
+        Arm::ALL.into_iter().find(|arm| arm.name() == text).ok_or_else(|| {
+            Error::Usage(format!("found {text:?}, expected some of {}", Arm::ALL.map(Arm::name).join(", ")))
+        })
     }
 }
 
@@ -99,15 +118,29 @@ pub struct UnitResult {
     pub task_mean: Option<f64>,
     /// `None` where the architecture was not searched for.
     pub search: Option<SearchOutcome>,
+    /// `None` where it was not screened for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub screening: Option<ScreeningOutcome>,
     /// Work of the process that finished it.
     pub seconds: f64,
 }
 
 impl UnitResult {
-    /// Of search and recovery.
+    /// Of search or screening, and recovery.
     pub fn tokens(&self) -> u64 {
-        self.recovery_tokens + self.search.as_ref().map_or(0, |search| search.tokens)
+        let searched = self.search.as_ref().map_or(0, |search| search.tokens);
+        self.recovery_tokens + searched + self.screening.as_ref().map_or(0, |screening| screening.tokens)
     }
+}
+
+/// How a screening went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScreeningOutcome {
+    pub candidates: usize,
+    /// Candidates × steps × tokens of a step, and the first losses where those said which are trained.
+    pub tokens: u64,
+    /// Of those that were trained, the best first.
+    pub scores: Vec<f64>,
 }
 
 /// How a search went.
@@ -149,12 +182,13 @@ impl Unit {
         if !path.exists() {
             return Ok(None);
         }
-        let result: UnitResult = files::read_json(&path, "a unit's result")?;
-        c.space.choice_from_json(&path, &result.architecture)?;
+        let result: UnitResult = files::read_json(&path, "a unit's result").map_err(made_again)?;
+        c.space.choice_from_json(&path, &result.architecture).map_err(made_again)?;
         let found = (result.share.as_str(), result.seed, result.arm, result.candidate);
         let expected = (share.label.as_str(), self.seed, self.arm, self.candidate);
         if found != expected {
-            return Err(Error::input(&path, "unit", format!("{found:?}"), format!("{expected:?}, by its folder")));
+            let expected = format!("{expected:?}, by its folder");
+            return Err(made_again(Error::input(&path, "unit", format!("{found:?}"), expected)));
         }
         Ok(Some(result))
     }
@@ -165,12 +199,12 @@ impl Unit {
         let (c, share, bench) = (study.c, &study.shares[self.share], study.bench()?);
         let folder = self.folder(share);
         c.run.folder(&folder)?;
-        let (choice, search) = self.choose(study, &folder)?;
+        let Chosen { choice, search, screening } = self.choose(study, &folder)?;
         let student = extract(&bench.sorted, &c.space, &choice)?;
         let parameters = student.config.parameters();
         let held_out_before = bench.held_out(c, &student)?;
         let recipe = recover_recipe(&c.recipe.recover, self.seed);
-        let (student, recovered) = recover::recover(c, &recipe, student, &format!("{folder}/recover"))?;
+        let (student, recovered) = recover::recover(c, "recover", &recipe, student, &format!("{folder}/recover"))?;
         let result = UnitResult {
             share: share.label.clone(),
             seed: self.seed,
@@ -187,6 +221,7 @@ impl Unit {
             recovery_tokens: recovered.tokens,
             task_mean: evaluate::score(c, &student)?.and_then(|evaluation| evaluation.mean_accuracy),
             search,
+            screening,
             seconds: start.elapsed().as_secs_f64(),
         };
         files::write_json(&self.result_path(c, share), &result)?;
@@ -200,18 +235,57 @@ impl Unit {
         Ok(result)
     }
 
-    fn choose(&self, study: &Study<'_>, folder: &str) -> Result<(Choice, Option<SearchOutcome>)> {
+    fn choose(&self, study: &Study<'_>, folder: &str) -> Result<Chosen> {
         let (c, share) = (study.c, &study.shares[self.share]);
         let candidate = self.candidate.unwrap_or(0);
         if let Some(recipe) = self.arm.search(&c.recipe.search, self.seed) {
             let (choice, outcome) = searched(c, study.bench()?, &recipe, &share.targets, &format!("{folder}/search"))?;
-            return Ok((choice, Some(outcome)));
+            return Ok(Chosen { choice, search: Some(outcome), screening: None });
         }
-        if self.arm == Arm::Random {
-            let seed = self.seed.wrapping_shl(32).wrapping_add(candidate as u64);
-            return Ok((baseline::random(&c.space, &share.targets, c.recipe.search.delta, seed)?, None));
+        let (choice, screening) = match self.arm {
+            Arm::Random => {
+                let seed = self.seed.wrapping_shl(32).wrapping_add(candidate as u64);
+                (baseline::random(&c.space, &share.targets, c.recipe.search.delta, seed)?, None)
+            }
+            Arm::Minitron => {
+                let (choice, outcome) = self.screened(study, &format!("{folder}/screen"))?;
+                (choice, Some(outcome))
+            }
+            _ => (study.uniform[self.share].choices[candidate].clone(), None),
+        };
+        Ok(Chosen { choice, search: None, screening })
+    }
+
+    /// The share's uniform candidates, screened on the seed's batches.
+    fn screened(&self, study: &Study<'_>, folder: &str) -> Result<(Choice, ScreeningOutcome)> {
+        let (c, targets, candidates) = (study.c, &study.shares[self.share].targets, &study.uniform[self.share]);
+        let recipe = recover_recipe(&c.recipe.recover, self.seed);
+        let sorted = &study.bench()?.sorted;
+        let screened =
+            screen::screen(c, &recipe, &candidates.uniform(), targets, sorted, folder).map_err(made_again)?;
+        let scores: Vec<f64> = screened.trained().filter_map(|candidate| candidate.score).collect();
+        let Some(best) = screened.trained().next() else {
+            return Err(Error::contract("study", "uniform candidates", "none", "at least one of a share that screens"));
+        };
+        let outcome = ScreeningOutcome { candidates: candidates.choices.len(), tokens: screened.tokens, scores };
+        Ok((candidates.choices[best.number].clone(), outcome))
+    }
+}
+
+/// An architecture, and how it was found.
+struct Chosen {
+    choice: Choice,
+    search: Option<SearchOutcome>,
+    screening: Option<ScreeningOutcome>,
+}
+
+/// Says of a damaged file of a study how to have it made again.
+pub fn made_again(error: Error) -> Error {
+    match error {
+        Error::Input { file, at, found, expected } => {
+            Error::Input { file, at, found, expected: format!("{expected}; delete the file, and it is made again") }
         }
-        Ok((study.uniform[self.share].choices[candidate].clone(), None))
+        other => other,
     }
 }
 

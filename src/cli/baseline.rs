@@ -1,0 +1,48 @@
+use std::path::PathBuf;
+
+use super::compress::{StageArgs, end};
+use super::{Outcome, help};
+use crate::stages::compress::{Compression, Method, Stage};
+use crate::{Error, Result};
+
+/// What a search is held against: a student of the same parent within the same limits, chosen another way.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    #[command(after_help = help::BASELINE_MINITRON)]
+    Minitron(MinitronArgs),
+}
+
+/// Minitron++: of the architectures with one width per axis for all layers, recover the one that a short distillation
+/// prefers. All stages, skipping what is complete.
+#[derive(clap::Args)]
+pub struct MinitronArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    /// Take the ranking and the cost table of this run directory of `run`, of the same recipe.
+    #[arg(long, value_name = "RUN")]
+    like: Option<PathBuf>,
+    /// Do the stages from this one to --until again. Later ones follow when their inputs have changed.
+    #[arg(long, value_name = "STAGE", value_parser = stage)]
+    from: Option<Stage>,
+    /// Stop after this stage: rank, profile, screen, extract, recover, evaluate, measure or report.
+    #[arg(long, value_name = "STAGE", default_value = "report", value_parser = stage)]
+    until: Stage,
+}
+
+fn stage(name: &str) -> Result<Stage> {
+    Method::Minitron.stage(name)
+}
+
+pub fn run(command: Command) -> Result<Outcome> {
+    let Command::Minitron(MinitronArgs { stage, like, from, until }) = command;
+    let StageArgs { recipe, out, quiet, json } = stage;
+    if from.is_some_and(|from| from > until) {
+        return Err(Error::Usage("--from is a later stage than --until".into()));
+    }
+    let compression = Compression::open_for(Method::Minitron, &recipe, &out, quiet)?;
+    if let Some(like) = like {
+        compression.take_profile(&like)?;
+    }
+    compression.run(from, until)?;
+    end(&compression, until, json)
+}
