@@ -189,10 +189,8 @@ pub fn loading(is_puzzle: bool, quantised: bool) -> String {
             format!("Layers differ in size (`nemotron_h_puzzle`, sizes in `block_configs`):\n\n{vllm}\n{own}")
         }
         (false, false) => format!(
-            "A `nemotron_h` model:\n\n```python\nfrom transformers import AutoConfig, AutoModelForCausalLM\n\n\
-             config = AutoConfig.from_pretrained(\"path/to/this/folder\")\n\
-             config.time_step_min = 0.0  # transformers floors time steps at it; the family and vLLM do not\n\
-             model = AutoModelForCausalLM.from_pretrained(\"path/to/this/folder\", config=config)\n```\n\n\
+            "A `nemotron_h` model:\n\n```python\nfrom transformers import AutoModelForCausalLM\n\n\
+             model = AutoModelForCausalLM.from_pretrained(\"path/to/this/folder\")\n```\n\n\
              {vllm}\n{own}"
         ),
     }
