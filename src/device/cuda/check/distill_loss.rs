@@ -22,13 +22,15 @@ const fn size([rows, vocab, chunk, every]: [usize; 4], temperature: f32) -> Size
     Size { rows, vocab, chunk, temperature, every, extreme: false }
 }
 
-const SIZES: [Size; 7] = [
+const SIZES: [Size; 8] = [
     size([1, 1, 1, 1], 1.0),
     size([5, 11, 4, 0], 1.0),
     size([13, 37, 37, 1], 1.0),
     size([31, 101, 17, 3], 0.5),
     size([6, 4096, 1024, 2], 1.3),
     size([4, 2100, 2100, 1], 1.0),
+    // Threads with several single tokens each.
+    size([3, 2301, 1801, 1], 0.8),
     Size { extreme: true, ..size([9, 300, 128, 2], 1.0) },
 ];
 

@@ -9,7 +9,7 @@ use crate::ops::grouped_gemm::reference;
 /// Rows of each expert, rows behind them, out, in.
 type Size = (&'static [usize], usize, usize, usize);
 
-const SIZES: [Size; 7] = [
+const SIZES: [Size; 8] = [
     (&[3, 0, 70, 65], 5, 33, 20),
     (&[0, 0], 3, 8, 8),
     (&[130, 0, 1, 16], 9, 40, 24),
@@ -17,6 +17,8 @@ const SIZES: [Size; 7] = [
     (&[5], 0, 130, 72),
     (&[5, 0, 140], 3, 33, 27),
     (&[9, 1], 0, 136, 64),
+    // Off 16 bytes throughout, and more than half a tile of everything.
+    (&[70, 2], 1, 131, 75),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {

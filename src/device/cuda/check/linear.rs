@@ -31,6 +31,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 product(variant, dtype, (64, 72, 32), false, 0, 0),
                 product(variant, dtype, (64, 72, 32), true, 0, 0),
                 product(variant, dtype, (3, 2, 0), false, 0, 0),
+                // Several tiles each way, on and off 16 bytes; more rows of tiles than run in a patch.
+                product(variant, dtype, (136, 132, 72), false, 0, 0),
+                product(variant, dtype, (133, 67, 35), false, 0, 1),
+                product(variant, dtype, (600, 70, 8), false, 0, 0),
             ] {
                 one(bench, p)?;
             }
@@ -64,6 +68,9 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             product(variant, Float::Bf16, (24, 129, 100), true, 0, 1),
             product(variant, Float::Bf16, (20, 8, 0), false, 0, 0),
             product(variant, Float::Bf16, (33, 77, 131), false, 2, 1),
+            // Off 16 bytes with more than half a tile of everything; more rows of tiles than run in a patch.
+            product(variant, Float::Bf16, (150, 141, 43), true, 0, 1),
+            product(variant, Float::Bf16, (1100, 136, 8), false, 0, 0),
         ] {
             one(bench, p)?;
         }

@@ -34,15 +34,18 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     Ok(())
 }
 
-/// A NaN in one block, an infinity in another, values beyond what the format has.
+/// A NaN in one block, an infinity in another, values beyond what the format has; in rows whose last byte is half empty too.
 fn broken(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
-    let (rows, width) = (2, 300);
-    for (name, what) in [("NaN", f32::NAN), ("infinity", f32::NEG_INFINITY), ("the largest", 3e38)] {
-        let mut x = cases::input(rows, width).values;
-        (x[5], x[width + 200]) = (what, what);
-        for format in cases::FORMATS {
-            bench.case(format!("{name} in {}, {format:?}", dtype.name()));
-            one(bench, dtype, &dtype.round(&x), [rows, width], format, Blocks::Rows, false)?;
+    for (rows, width) in [(2, 300), (2, 301), (3, 303)] {
+        for (name, what) in [("NaN", f32::NAN), ("infinity", f32::NEG_INFINITY), ("the largest", 3e38)] {
+            let mut x = cases::input(rows, width).values;
+            (x[5], x[width + 200]) = (what, what);
+            for format in cases::FORMATS {
+                for blocks in cases::BLOCKS {
+                    bench.case(format!("{rows}×{width} with {name} in {}, {format:?} by {blocks:?}", dtype.name()));
+                    one(bench, dtype, &dtype.round(&x), [rows, width], format, blocks, false)?;
+                }
+            }
         }
     }
     Ok(())

@@ -8,7 +8,8 @@ use crate::ops::rms_norm::reference;
 
 const EPS: f32 = 1e-3;
 /// Rows, width, rows of a block.
-const SIZES: [(usize, usize, usize); 6] = [(0, 8, 1), (1, 2, 1), (9, 16, 3), (33, 72, 11), (70, 29, 23), (5, 600, 2)];
+const SIZES: [(usize, usize, usize); 8] =
+    [(0, 8, 1), (1, 2, 1), (9, 16, 3), (33, 72, 11), (70, 29, 23), (5, 600, 2), (3, 1301, 2), (2, 2568, 2)];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     for dtype in bench.dtypes() {
