@@ -142,10 +142,19 @@ fn problem(size: &Size, valid: Vec<u32>, scale: f64) -> Problem {
     let &Size { rows, vocab, extreme, .. } = size;
     let mut generator = Generator::new((rows + vocab) as u64);
     let std = if extreme { 3000.0 } else { 2.0 };
-    let inputs = vec![
+    let mut inputs = vec![
         (generator.normal("student", &[rows, vocab], std), Float::F32),
         (generator.normal("teacher", &[rows, vocab], std), Float::F32),
     ];
+    if extreme {
+        // Differences whose exponential is far below the smallest f32, and in f64 a subnormal number: of threads, of chunks.
+        for (input, _) in &mut inputs {
+            for (row, largest) in [(0, 5), (2, vocab - 3)] {
+                input.values[row * vocab..][..vocab].iter_mut().for_each(|x| *x /= 3000.0);
+                input.values[row * vocab + largest] = 720.0;
+            }
+        }
+    }
     Problem::new(Float::F32, inputs, move |v| {
         let log_probs = |logits: &[f64], row: usize| -> Vec<f64> {
             let scaled: Vec<f64> = logits[row * vocab..][..vocab].iter().map(|x| x * scale).collect();

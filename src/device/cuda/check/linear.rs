@@ -46,6 +46,8 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             product("skinny_nt", dtype, (5, 8, 0), false, 0, 0),
             product("skinny_nt", dtype, (7, 20, 64), true, 8, 0),
             product("skinny_nt", dtype, (7, 20, 64), true, 3, 1),
+            product("skinny_nt", dtype, (8, 20, 64), true, 0, 0),
+            product("skinny_nt", dtype, (8, 11, 75), true, 2, 1),
         ] {
             one(bench, p)?;
         }
@@ -73,6 +75,12 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             product(variant, Float::Bf16, (1100, 136, 8), false, 0, 0),
         ] {
             one(bench, p)?;
+        }
+        // Off 16 bytes, with as many elements in the last eight as there can be, in the first tiles and in later ones.
+        for beyond in 1..8 {
+            for depth in [0, 32, 64, 96] {
+                one(bench, product(variant, Float::Bf16, (64 + beyond, 64 + beyond, depth + beyond), false, 0, 1))?;
+            }
         }
     }
     Ok(())
