@@ -30,7 +30,7 @@ __device__ inline void store_bytes(const Quantize &args, uint32_t row, uint32_t 
     }
 }
 
-/// Four codes of a row in two bytes. Behind the last column the codes are those of zeros.
+/// Four codes of a row in two bytes. Behind the last column they are 0.
 __device__ inline void store_nibbles(const Quantize &args, uint32_t row, uint32_t column, const uint8_t (&code)[QUAD]) {
     const uint32_t bytes = (args.width + 1) / 2;
     uint8_t *to = static_cast<uint8_t *>(args.codes) + uint64_t(row) * bytes + column / 2;
@@ -176,7 +176,7 @@ nvfp4_row(const Quantize &args, uint32_t row, const float (&x)[QUAD], const floa
     const Dice dice(args, row, column);
     uint8_t code[QUAD];
 #pragma unroll
-    for (int j = 0; j < QUAD; j++) code[j] = encode_fp4(x[j], unit[j], dice[j]);
+    for (int j = 0; j < QUAD; j++) code[j] = column + j < args.width ? encode_fp4(x[j], unit[j], dice[j]) : uint8_t(0);
     if (row < args.rows && column < args.width) store_nibbles(args, row, column, code);
 }
 

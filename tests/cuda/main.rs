@@ -17,7 +17,7 @@ use autocompress::device::cuda::embedded::{MANIFEST, abi};
 use autocompress::device::cuda::{Cuda, CudaError, Registry};
 
 /// Of all kernels' PTX instructions, the share that the checks must execute at the least.
-const LEAST_EXECUTED: f64 = 0.91;
+const LEAST_EXECUTED: f64 = 0.95;
 /// Of ops that memory bounds: sectors over the fewest that the requests' bytes fit into.
 const MOST_SECTORS: f64 = 1.1;
 /// Of products on tensor cores: multiply-adds there over those of the formula.
@@ -57,7 +57,7 @@ fn every_kernel_equals_its_reference_on_gpusim() {
     assert_eq!(sim.findings_text(), "");
 }
 
-/// Every symbol was launched (with COVERAGE set, instructions that never ran are printed); how much of the kernels' PTX ran is told, and must not fall much below what it was.
+/// Every symbol was launched, and enough of all kernels' PTX instructions ran; with COVERAGE set, those that did not are printed.
 fn coverage(outcomes: &[Outcome], json: &str) {
     let launched: BTreeSet<&str> = outcomes.iter().flat_map(|o| o.symbols.iter().map(String::as_str)).collect();
     let all: BTreeSet<&str> = Registry::embedded().unwrap().kernels().iter().map(|k| k.symbol.as_str()).collect();

@@ -17,15 +17,24 @@ constexpr uint32_t CODES = 16; // that a thread brings of each operand's tile: n
 /// 2^exponent.
 __device__ inline float power(int exponent) { return float_of(uint32_t(exponent + 127) << 23); }
 
-/// The value of an 8-bit code: its bits in the place of an f32's, which is too small by the difference of the biases.
-__device__ inline float fp8_value(uint32_t code, uint32_t format) {
+/// How an 8-bit code becomes an f32: its bits go to the place of an f32's, which makes a number that is too small by
+/// the difference of the biases. What is `special` or above is infinite or NaN, as its last two bits say.
+struct Widening {
+    uint32_t shift, special;
+    float factor;
+};
+
+__device__ inline Widening widening_of(uint32_t format) {
+    if (format == FORMAT_E5M2) return {23 - E5M2::MANTISSA, E5M2::INFINITE, power(127 - E5M2::BIAS)};
+    return {23 - E4M3::MANTISSA, E4M3::NOT_A_NUMBER, power(127 - E4M3::BIAS)};
+}
+
+/// Exact. Without branches: a thread has sixteen codes at a time.
+__device__ inline float fp8_value(uint32_t code, const Widening &by) {
     const uint32_t magnitude = code & 0x7F, sign = (code & 0x80) << 24;
-    if (format == FORMAT_E5M2) {
-        if (magnitude >= E5M2::INFINITE) return float_of(sign | 0x7F800000 | (magnitude & 3) << 21);
-        return float_of(sign | magnitude << 21) * power(127 - E5M2::BIAS);
-    }
-    if (magnitude == E4M3::NOT_A_NUMBER) return float_of(sign | 0x7FC00000);
-    return float_of(sign | magnitude << 20) * power(127 - E4M3::BIAS);
+    const float finite = float_of(sign | magnitude << by.shift) * by.factor;
+    const float special = float_of(sign | 0x7F800000 | (magnitude & 3) << 21);
+    return magnitude >= by.special ? special : finite;
 }
 
 /// The same for 4 bits, times `scale`.
@@ -38,7 +47,8 @@ template <bool ALONG_K, Encoding ENCODING, bool EACH> class QuantizedFetch {
   public:
     /// `edge`: the first row (ALONG_K) or column of the operand that the tile covers; `edges`, `depths`: the operand's.
     __device__ QuantizedFetch(const QuantizedOperand &operand, uint32_t edge, uint32_t edges, uint32_t depths)
-        : operand_(operand), rows_(ALONG_K ? edges : depths), columns_(ALONG_K ? depths : edges) {
+        : operand_(operand), widening_(widening_of(operand.format)), rows_(ALONG_K ? edges : depths),
+          columns_(ALONG_K ? depths : edges) {
         constexpr uint32_t IN_ROW = (ALONG_K ? GEMM_DEPTH : GEMM_EDGE) / CODES;
         tile_row_ = threadIdx.x / IN_ROW;
         tile_column_ = threadIdx.x % IN_ROW * CODES;
@@ -103,11 +113,12 @@ template <bool ALONG_K, Encoding ENCODING, bool EACH> class QuantizedFetch {
     }
 
     __device__ float value(uint32_t j) const {
-        if (ENCODING == Encoding::FP8) return fp8_value(words_[j / 4] >> j % 4 * 8 & 0xFF, operand_.format);
-        return fp4_value(words_[j / 8] >> j % 8 * 4 & 0xF, fp8_value(scale_[EACH ? j : 0], FORMAT_E4M3));
+        if (ENCODING == Encoding::FP8) return fp8_value(words_[j / 4] >> j % 4 * 8 & 0xFF, widening_);
+        return fp4_value(words_[j / 8] >> j % 8 * 4 & 0xF, fp8_value(scale_[EACH ? j : 0], widening_of(FORMAT_E4M3)));
     }
 
     const QuantizedOperand &operand_;
+    Widening widening_;               // FP8 alone
     uint32_t rows_, columns_, bytes_; // of the operand; bytes of a row
     uint32_t row_, column_;           // of the next tile's codes
     uint32_t tile_row_, tile_column_;

@@ -14,7 +14,9 @@ constexpr uint32_t TILED_PITCH = TILED_EDGE + 4; // spreads a column over the ba
 template <bool ALONG_K, typename T>
 __device__ void tiled_fetch(float (&tile)[TILED_DEPTH][TILED_PITCH], const T *from, uint32_t stride, uint32_t edge,
     uint32_t edges, uint32_t depth, uint32_t depths) {
-    for (uint32_t i = threadIdx.x; i < TILED_EDGE * TILED_DEPTH; i += TILED_THREADS) {
+#pragma unroll
+    for (uint32_t first = 0; first < TILED_EDGE * TILED_DEPTH; first += TILED_THREADS) {
+        const uint32_t i = first + threadIdx.x;
         const uint32_t e = ALONG_K ? i / TILED_DEPTH : i % TILED_EDGE;
         const uint32_t k = ALONG_K ? i % TILED_DEPTH : i / TILED_EDGE;
         const bool inside = edge + e < edges && depth + k < depths;

@@ -72,55 +72,42 @@ pub(in crate::ops) fn forward(gpu: &Cuda, x: &Tensor, w: &Tensor, y: &Tensor) ->
         _ if m <= 8 => "linear_skinny_nt_f32",
         _ => "linear_tiled_nt_f32",
     };
-    let args = abi::Linear {
-        a: x.ptr(),
-        b: w.ptr(),
-        c: y.ptr(),
-        m: size(m)?,
-        n: size(n)?,
-        k: size(k)?,
-        lda: size(k)?,
-        ldb: size(k)?,
-        ldc: size(n)?,
-        ..Default::default()
-    };
-    launch(gpu, symbol, &args)
+    product(gpu, symbol, [(x, k), (w, k), (y, n)], [m, n, k], false)
 }
 
 /// dx [M, K] = dy [M, N]·w [N, K], or dx +=.
 pub(in crate::ops) fn input_grad(gpu: &Cuda, dy: &Tensor, w: &Tensor, dx: &Tensor, accumulate: bool) -> Result<()> {
     let (m, n, k) = (dy.shape().rows(), w.dims()[0], w.dims()[1]);
     let symbol = if dy.dtype() == DType::Bf16 { "linear_pipelined_nn_bf16" } else { "linear_tiled_nn_f32" };
-    let args = abi::Linear {
-        a: dy.ptr(),
-        b: w.ptr(),
-        c: dx.ptr(),
-        m: size(m)?,
-        n: size(k)?,
-        k: size(n)?,
-        lda: size(n)?,
-        ldb: size(k)?,
-        ldc: size(k)?,
-        accumulate: u32::from(accumulate),
-        unused: 0,
-    };
-    launch(gpu, symbol, &args)
+    product(gpu, symbol, [(dy, n), (w, k), (dx, k)], [m, k, n], accumulate)
 }
 
 /// dw [N, K], f32, = dyᵀ·x with dy [M, N], x [M, K], or dw +=.
 pub(in crate::ops) fn weight_grad(gpu: &Cuda, dy: &Tensor, x: &Tensor, dw: &Tensor, accumulate: bool) -> Result<()> {
     let (m, n, k) = (dy.shape().rows(), dw.dims()[0], dw.dims()[1]);
     let symbol = if dy.dtype() == DType::Bf16 { "linear_pipelined_tn_bf16" } else { "linear_tiled_tn_f32" };
+    product(gpu, symbol, [(dy, n), (x, k), (dw, k)], [n, k, m], accumulate)
+}
+
+/// C [M, N] = A·B over a depth of K by the kernel `symbol`, or C +=. The operands are A, B, C, each with the elements from one
+/// of its rows to the next; which way A and B lie is the kernel's.
+fn product(
+    gpu: &Cuda,
+    symbol: &str,
+    [(a, lda), (b, ldb), (c, ldc)]: [(&Tensor, usize); 3],
+    [m, n, k]: [usize; 3],
+    accumulate: bool,
+) -> Result<()> {
     let args = abi::Linear {
-        a: dy.ptr(),
-        b: x.ptr(),
-        c: dw.ptr(),
-        m: size(n)?,
-        n: size(k)?,
-        k: size(m)?,
-        lda: size(n)?,
-        ldb: size(k)?,
-        ldc: size(k)?,
+        a: a.ptr(),
+        b: b.ptr(),
+        c: c.ptr(),
+        m: size(m)?,
+        n: size(n)?,
+        k: size(k)?,
+        lda: size(lda)?,
+        ldb: size(ldb)?,
+        ldc: size(ldc)?,
         accumulate: u32::from(accumulate),
         unused: 0,
     };

@@ -102,6 +102,10 @@ fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
         matches!(base, "add" | "sub" | "mul" | "mad" | "setp" | "and" | "or" | "shl" | "shr" | "mov" | "min" | "max");
     for (operand, value) in instruction.operands.iter().enumerate().skip(1) {
         match value {
+            // A mask loses its lowest bit: one more could be of a bit that is always 0, as behind a shift.
+            Operand::Integer(value) if base == "and" => {
+                changes.push(Change::Immediate { operand, to: value & value.wrapping_sub(1) })
+            }
             Operand::Integer(value) if is_arithmetic => {
                 changes.push(Change::Immediate { operand, to: value.wrapping_add(1) })
             }

@@ -62,6 +62,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         for size in &TILED {
             one(bench, "tiled", 32, dtype, tolerance, size)?;
         }
+        // Heads that end in each of the eights of columns that a thread has.
+        for head_dim in (13..128).step_by(8) {
+            one(bench, "tiled", 32, dtype, tolerance, &size((1, 1, head_dim), &[3], &[]))?;
+        }
     }
     // Probabilities and their gradients pass through bf16 on their way to the tensor cores.
     let tolerance = Tolerance { value: 1.0 / 64.0, grad: 1.0 / 32.0 };

@@ -7,7 +7,8 @@ use crate::ops::cross_entropy::NOT_COUNTED;
 use crate::ops::cross_entropy::reference::log_sum_exp;
 
 /// Rows, V.
-const SIZES: [(usize, usize); 6] = [(0, 5), (1, 1), (7, 37), (5, 4096), (3, 2500), (2, 64)];
+const SIZES: [(usize, usize); 9] =
+    [(0, 5), (1, 1), (7, 37), (5, 4096), (3, 2500), (4, 2301), (18, 2052), (18, 515), (2, 64)];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     for dtype in bench.dtypes() {
@@ -28,6 +29,20 @@ fn one(bench: &mut Bench, dtype: Float, rows: usize, vocab: usize) -> Result<(),
         logits.values[..vocab].iter_mut().for_each(|x| *x *= 1000.0);
         logits.values[vocab..].fill(f32::NEG_INFINITY);
         logits.values[vocab + targets[1] as usize] = 2.0;
+    }
+    if rows >= 16 {
+        // The largest logit with each of the block's warps.
+        let of_warp = if vocab.is_multiple_of(4) { 128 } else { 32 };
+        (0..rows).for_each(|row| logits.values[row * vocab + row % 16 * of_warp + 7] = 25.0);
+    } else if vocab > 2048 {
+        // The largest logit more than once: beside itself, and where the same thread and another come later.
+        for (row, at) in [(0, 1), (1, 1000)] {
+            for again in [at, at + 1, at + 3, at + 512, at + 1024] {
+                logits.values[row * vocab + again] = 20.0;
+            }
+        }
+        let last = (rows - 1) * vocab;
+        (logits.values[last + 5], logits.values[last + 5 + 2048]) = (20.0, 20.0);
     }
     let counted = targets.iter().filter(|t| **t != NOT_COUNTED).count().max(1);
     let ours = targets.clone();

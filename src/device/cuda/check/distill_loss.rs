@@ -22,13 +22,15 @@ const fn size([rows, vocab, chunk, every]: [usize; 4], temperature: f32) -> Size
     Size { rows, vocab, chunk, temperature, every, extreme: false }
 }
 
-const SIZES: [Size; 7] = [
+const SIZES: [Size; 8] = [
     size([1, 1, 1, 1], 1.0),
     size([5, 11, 4, 0], 1.0),
     size([13, 37, 37, 1], 1.0),
     size([31, 101, 17, 3], 0.5),
     size([6, 4096, 1024, 2], 1.3),
     size([4, 2100, 2100, 1], 1.0),
+    // Threads with several single tokens each.
+    size([3, 2301, 1801, 1], 0.8),
     Size { extreme: true, ..size([9, 300, 128, 2], 1.0) },
 ];
 
@@ -140,10 +142,19 @@ fn problem(size: &Size, valid: Vec<u32>, scale: f64) -> Problem {
     let &Size { rows, vocab, extreme, .. } = size;
     let mut generator = Generator::new((rows + vocab) as u64);
     let std = if extreme { 3000.0 } else { 2.0 };
-    let inputs = vec![
+    let mut inputs = vec![
         (generator.normal("student", &[rows, vocab], std), Float::F32),
         (generator.normal("teacher", &[rows, vocab], std), Float::F32),
     ];
+    if extreme {
+        // Differences whose exponential is far below the smallest f32, and in f64 a subnormal number: of threads, of chunks.
+        for (input, _) in &mut inputs {
+            for (row, largest) in [(0, 5), (2, vocab - 3)] {
+                input.values[row * vocab..][..vocab].iter_mut().for_each(|x| *x /= 3000.0);
+                input.values[row * vocab + largest] = 720.0;
+            }
+        }
+    }
     Problem::new(Float::F32, inputs, move |v| {
         let log_probs = |logits: &[f64], row: usize| -> Vec<f64> {
             let scaled: Vec<f64> = logits[row * vocab..][..vocab].iter().map(|x| x * scale).collect();

@@ -7,8 +7,17 @@ use crate::autograd::check::{Generator, MaskSpec};
 use crate::ops::embedding::reference;
 
 /// Rows, V, d.
-const SIZES: [(usize, usize, usize); 6] =
-    [(0, 3, 4), (1, 1, 1), (13, 101, 7), (331, 17, 32), (31, 7, 24), (4100, 1300, 8)];
+const SIZES: [(usize, usize, usize); 8] = [
+    (0, 3, 4),
+    (1, 1, 1),
+    (13, 101, 7),
+    (331, 17, 32),
+    (31, 7, 24),
+    (4100, 1300, 8),
+    // Rows in many steps, of single elements and of 16 bytes.
+    (5, 9, 301),
+    (4, 3, 2568),
+];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     for (rows, vocab, d) in SIZES {

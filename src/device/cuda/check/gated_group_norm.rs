@@ -23,7 +23,7 @@ const fn size([rows, groups, columns, head_dim, rows_per_block]: [usize; 5], end
     Size { rows, groups, columns, head_dim, rows_per_block, ends }
 }
 
-const SIZES: [Size; 7] = [
+const SIZES: [Size; 10] = [
     size([0, 2, 2, 2, 1], &[]),
     size([1, 1, 3, 3, 1], &[]),
     size([67, 3, 11, 11, 20], &[]),
@@ -31,6 +31,10 @@ const SIZES: [Size; 7] = [
     size([30, 2, 18, 3, 16], &[2, 4, 6]),
     size([75, 4, 6, 2, 32], &[3]),
     size([20, 2, 512, 64, 9], &[2, 5, 8]),
+    // Rows in many steps of single elements; a draw without heads where rows are of 16 bytes.
+    size([9, 2, 75, 25, 4], &[1, 3]),
+    size([7, 1, 151, 151, 3], &[]),
+    size([12, 2, 576, 64, 5], &[9]),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {

@@ -7,9 +7,9 @@ use crate::autograd::check::{Generator, MaskSpec};
 use crate::ops::grouped_gemm::reference;
 
 /// Rows of each expert, rows behind them, out, in.
-type Size = (&'static [usize], usize, usize, usize);
+type Size<'s> = (&'s [usize], usize, usize, usize);
 
-const SIZES: [Size; 7] = [
+const SIZES: [Size<'static>; 8] = [
     (&[3, 0, 70, 65], 5, 33, 20),
     (&[0, 0], 3, 8, 8),
     (&[130, 0, 1, 16], 9, 40, 24),
@@ -17,6 +17,8 @@ const SIZES: [Size; 7] = [
     (&[5], 0, 130, 72),
     (&[5, 0, 140], 3, 33, 27),
     (&[9, 1], 0, 136, 64),
+    // Off 16 bytes throughout, and more than half a tile of everything.
+    (&[70, 2], 1, 131, 75),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
@@ -26,6 +28,13 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         }
         for size in SIZES {
             bench.case(format!("{kind}, experts of {:?} rows, {} behind, {} → {}", size.0, size.1, size.3, size.2));
+            one(bench, kind, dtype, edge, size)?;
+        }
+        // Off 16 bytes, with as many elements in the last eight as there can be.
+        for beyond in 1..8 {
+            let rows = [64 + beyond];
+            let size: Size = (&rows, 0, 64 + beyond, 32 + beyond);
+            bench.case(format!("{kind}, one expert of {:?} rows, {} → {}", size.0, size.3, size.2));
             one(bench, kind, dtype, edge, size)?;
         }
     }

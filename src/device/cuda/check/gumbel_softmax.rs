@@ -63,6 +63,10 @@ fn one(bench: &mut Bench, (draws, candidates, kappa, tau): (usize, usize, f32, f
         unused: 0,
     };
     bench.launch("gumbel_softmax_backward_f32", &args)?;
-    bench.gradient(&problem, 0, &dlogits.read()?, Float::F32.tolerance().grad);
+    let once = dlogits.read()?;
+    bench.gradient(&problem, 0, &once, Float::F32.tolerance().grad);
+    bench.launch("gumbel_softmax_backward_f32", &abi::GumbelBackward { accumulate: 1, ..args })?;
+    let twice: Vec<f64> = once.iter().map(|g| 2.0 * f64::from(*g)).collect();
+    bench.compare("accumulated gradient", &dlogits.read()?, &twice, Float::F32.tolerance().grad);
     Ok(())
 }

@@ -31,6 +31,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 product(variant, dtype, (64, 72, 32), false, 0, 0),
                 product(variant, dtype, (64, 72, 32), true, 0, 0),
                 product(variant, dtype, (3, 2, 0), false, 0, 0),
+                // Several tiles each way, on and off 16 bytes; more rows of tiles than run in a patch.
+                product(variant, dtype, (136, 132, 72), false, 0, 0),
+                product(variant, dtype, (133, 67, 35), false, 0, 1),
+                product(variant, dtype, (600, 70, 8), false, 0, 0),
             ] {
                 one(bench, p)?;
             }
@@ -42,6 +46,8 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             product("skinny_nt", dtype, (5, 8, 0), false, 0, 0),
             product("skinny_nt", dtype, (7, 20, 64), true, 8, 0),
             product("skinny_nt", dtype, (7, 20, 64), true, 3, 1),
+            product("skinny_nt", dtype, (8, 20, 64), true, 0, 0),
+            product("skinny_nt", dtype, (8, 11, 75), true, 2, 1),
         ] {
             one(bench, p)?;
         }
@@ -64,8 +70,17 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             product(variant, Float::Bf16, (24, 129, 100), true, 0, 1),
             product(variant, Float::Bf16, (20, 8, 0), false, 0, 0),
             product(variant, Float::Bf16, (33, 77, 131), false, 2, 1),
+            // Off 16 bytes with more than half a tile of everything; more rows of tiles than run in a patch.
+            product(variant, Float::Bf16, (150, 141, 43), true, 0, 1),
+            product(variant, Float::Bf16, (1100, 136, 8), false, 0, 0),
         ] {
             one(bench, p)?;
+        }
+        // Off 16 bytes, with as many elements in the last eight as there can be, in the first tiles and in later ones.
+        for beyond in 1..8 {
+            for depth in [0, 32, 64, 96] {
+                one(bench, product(variant, Float::Bf16, (64 + beyond, 64 + beyond, depth + beyond), false, 0, 1))?;
+            }
         }
     }
     Ok(())

@@ -5,20 +5,31 @@ use crate::autograd::Draws;
 use crate::autograd::check::MaskSpec;
 
 /// Masks over `width` components that a kernel should meet: none; one draw with a candidate of width 0 where there is room;
-/// sequences of three draws; rows of three draws in any order. With the number of draws.
+/// sequences of three draws; rows of three draws in any order, of up to
+/// 32 candidates; one draw whose intervals begin again and again, as those of
+/// heads in groups do. With the number of draws.
 pub fn masks(rows: usize, width: usize) -> Vec<Option<(MaskSpec, usize)>> {
     let mut ends = vec![width / 3, width / 2, width];
     ends.dedup();
+    // Of nine columns, so that one ends at every place of a 16-byte access.
+    let mut many: Vec<usize> = (1..=width / 9).take(31).map(|i| 9 * i).filter(|end| *end < width).collect();
+    many.push(width);
     let length = rows.div_ceil(3).max(1);
     let sequences = Draws::Sequences { length, of_sequence: [2, 0, 1].as_slice().into() };
     let scattered = Draws::Rows((0..rows as u32).map(|row| row * 7 % 3).collect());
     let one = MaskSpec { ends: if width > 8 { vec![0, width / 2, width] } else { vec![width] }, draws: Draws::One };
-    vec![
+    let mut masks = vec![
         None,
         Some((one, 1)),
         Some((MaskSpec { ends: ends.clone(), draws: sequences }, 3)),
-        Some((MaskSpec { ends, draws: scattered }, 3)),
-    ]
+        Some((MaskSpec { ends: many, draws: scattered }, 3)),
+    ];
+    if let Some(times) = (2..width).find(|n| width.is_multiple_of(*n)) {
+        let period = width / times;
+        let ends = vec![period.div_ceil(3), period];
+        masks.push(Some((MaskSpec { ends, draws: Draws::One }, 1)));
+    }
+    masks
 }
 
 /// A mask on the device.

@@ -22,7 +22,7 @@ const fn size([tokens, width, top_k, experts, drop_every]: [usize; 5], ends: &'s
     Size { tokens, width, top_k, experts, drop_every, ends }
 }
 
-const SIZES: [Size; 7] = [
+const SIZES: [Size; 12] = [
     size([0, 8, 2, 4, 0], &[]),
     size([1, 1, 1, 1, 0], &[]),
     size([37, 19, 2, 8, 0], &[]),
@@ -30,6 +30,12 @@ const SIZES: [Size; 7] = [
     size([60, 24, 2, 12, 0], &[4, 8, 12]),
     size([60, 10, 3, 12, 11], &[1, 2, 3]),
     size([33, 40, 22, 40, 0], &[10, 40]),
+    // Rows in many steps, of single elements and of 16 bytes, with groups of experts that share a mask.
+    size([6, 301, 5, 8, 3], &[1, 4]),
+    size([6, 299, 2, 8, 0], &[]),
+    size([5, 1304, 6, 9, 4], &[1, 3]),
+    size([9, 24, 7, 12, 5], &[4, 12]),
+    size([9, 19, 7, 12, 5], &[4, 12]),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {

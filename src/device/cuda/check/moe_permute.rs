@@ -8,8 +8,17 @@ use crate::ops::moe_permute::cases::scattered;
 use crate::ops::moe_permute::{DROPPED, reference};
 
 /// Rows, width, experts per token, experts, which pairs are dropped.
-const SIZES: [(usize, usize, usize, usize, usize); 6] =
-    [(0, 8, 2, 4, 0), (1, 1, 1, 1, 0), (40, 24, 3, 8, 7), (900, 7, 6, 16, 0), (33, 40, 22, 40, 0), (20, 8, 2, 5, 1)];
+const SIZES: [(usize, usize, usize, usize, usize); 8] = [
+    (0, 8, 2, 4, 0),
+    (1, 1, 1, 1, 0),
+    (40, 24, 3, 8, 7),
+    (900, 7, 6, 16, 0),
+    (33, 40, 22, 40, 0),
+    (20, 8, 2, 5, 1),
+    // Rows in many steps, of single elements and of 16 bytes.
+    (7, 301, 5, 8, 4),
+    (5, 2568, 3, 4, 0),
+];
 
 /// Where pairs go, on the device and on the host.
 pub struct Dispatched {

@@ -3,7 +3,7 @@ use super::super::{CudaError, DeviceBuffer};
 use super::bench::{Bench, Data, Float};
 use super::masks::address;
 use crate::Error;
-use crate::numerics::Fp8;
+use crate::numerics::{Fp8, fp4};
 use crate::ops::quantize::{Blocks, Dice, Format, Scales, cases, hadamard, quantize, reference};
 
 /// Rows and columns: those of the op's cases, and more than one tile of each with whole rows of 16 bytes.
@@ -29,20 +29,57 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             transformed(bench, dtype, &x, [rows, width])?;
         }
         broken(bench, dtype)?;
+        ties(bench, dtype)?;
         amax(bench, dtype)?;
     }
     Ok(())
 }
 
-/// A NaN in one block, an infinity in another, values beyond what the format has.
+/// A NaN in one block, an infinity in another, values beyond what the format has; in rows whose last byte is half empty too.
 fn broken(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
-    let (rows, width) = (2, 300);
-    for (name, what) in [("NaN", f32::NAN), ("infinity", f32::NEG_INFINITY), ("the largest", 3e38)] {
-        let mut x = cases::input(rows, width).values;
-        (x[5], x[width + 200]) = (what, what);
-        for format in cases::FORMATS {
-            bench.case(format!("{name} in {}, {format:?}", dtype.name()));
-            one(bench, dtype, &dtype.round(&x), [rows, width], format, Blocks::Rows, false)?;
+    for (rows, width) in [(2, 300), (2, 301), (3, 303)] {
+        for (name, what) in [("NaN", f32::NAN), ("infinity", f32::NEG_INFINITY), ("the largest", 3e38)] {
+            let mut x = cases::input(rows, width).values;
+            (x[5], x[width + 200]) = (what, what);
+            for format in cases::FORMATS {
+                for blocks in cases::BLOCKS {
+                    bench.case(format!("{rows}×{width} with {name} in {}, {format:?} by {blocks:?}", dtype.name()));
+                    one(bench, dtype, &dtype.round(&x), [rows, width], format, blocks, false)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Values half way between two codes: those of even and of odd codes, subnormal and normal. The largest of every block is such
+/// that the others are divided by a power of two (FP8) or by 448 (NVFP4), so that the ties are exact.
+fn ties(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
+    const EDGE: usize = 128;
+    for format in cases::FORMATS {
+        let (decode, unit): (fn(u8) -> f32, f32) = match format {
+            Format::Fp8(Fp8::E4m3) => (|code| Fp8::E4m3.decode(code), 1.0),
+            Format::Fp8(Fp8::E5m2) => (|code| Fp8::E5m2.decode(code), 1.0),
+            Format::Nvfp4 => (fp4::decode, 448.0),
+        };
+        let codes = match format {
+            Format::Fp8(Fp8::E4m3) => 0x7E,
+            Format::Fp8(Fp8::E5m2) => 0x7B,
+            Format::Nvfp4 => 7,
+        };
+        let value = |at: usize| {
+            let (row, column) = (at / EDGE, at % EDGE);
+            if row % format.block() == column % format.block() {
+                return unit * decode(codes); // one in every row, column and square of a block
+            }
+            let code = ((row * 5 + column) % usize::from(codes)) as u8;
+            let sign = if row % 2 == 0 { 1.0 } else { -1.0 };
+            sign * unit * (decode(code) + decode(code + 1)) / 2.0
+        };
+        let x: Vec<f32> = (0..EDGE * EDGE).map(value).collect();
+        for blocks in cases::BLOCKS {
+            bench.case(format!("ties in {}, {format:?} by {blocks:?}", dtype.name()));
+            one(bench, dtype, &dtype.round(&x), [EDGE, EDGE], format, blocks, false)?;
         }
     }
     Ok(())

@@ -1,25 +1,32 @@
 use super::super::CudaError;
 use super::super::embedded::abi;
-use super::bench::{Bench, Float};
+use super::bench::{Bench, Data, Float};
+use super::quantize::{DeviceQuantized, DeviceScales};
 use crate::Error;
 use crate::autograd::check::Generator;
 use crate::numerics::Fp8;
-use crate::ops::quantize::{Blocks, Format, quantize};
+use crate::ops::quantize::{Blocks, Format, Quantized, Scales, quantize};
 use crate::ops::quantized_linear::reference;
 
-/// M, N, K: one, off the tiles, whole tiles of rows that 16 bytes divide, several blocks of scales, nothing to add.
-const SIZES: [(usize, usize, usize); 6] =
-    [(1, 1, 1), (37, 50, 67), (24, 129, 100), (130, 144, 160), (20, 8, 0), (17, 136, 272)];
+/// M, N, K: one, off the tiles, whole tiles of rows that 16 bytes divide, several blocks of scales, nothing to add,
+/// more rows of tiles than run in a patch.
+const SIZES: [(usize, usize, usize); 7] =
+    [(1, 1, 1), (37, 50, 67), (24, 129, 100), (130, 144, 160), (20, 8, 0), (17, 136, 272), (1100, 136, 8)];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     let (e4m3, e5m2) = (Format::Fp8(Fp8::E4m3), Format::Fp8(Fp8::E5m2));
     for dtype in bench.dtypes() {
-        for (at, size) in SIZES.into_iter().enumerate() {
-            for (a, b) in [(e4m3, e4m3), (e5m2, e4m3), (Format::Nvfp4, Format::Nvfp4)] {
-                for layout in ["nt", "nn", "tn"] {
-                    if layout == "tn" && dtype == Float::Bf16 {
-                        continue; // gradients of weights are f32
-                    }
+        for layout in ["nt", "nn", "tn"] {
+            if layout == "tn" && dtype == Float::Bf16 {
+                continue; // gradients of weights are f32
+            }
+            for format in [e4m3, e5m2, Format::Nvfp4] {
+                for (a_coded, broken) in [(true, false), (true, true), (false, false), (false, true)] {
+                    every_code(bench, dtype, layout, format, a_coded, broken)?;
+                }
+            }
+            for (at, size) in SIZES.into_iter().enumerate() {
+                for (a, b) in [(e4m3, e4m3), (e5m2, e4m3), (Format::Nvfp4, Format::Nvfp4)] {
                     one(bench, dtype, layout, size, [a, b], at % 2 == 1)?;
                 }
             }
@@ -28,6 +35,164 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     Ok(())
 }
 
+fn symbol_of(format: Format, layout: &str, dtype: Float) -> String {
+    let name = if format == Format::Nvfp4 { "nvfp4" } else { "fp8" };
+    format!("quantized_linear_{name}_{layout}_{}", dtype.name())
+}
+
+/// Where the operands' rows run along k, and the blocks that share a scale.
+fn layout_of(layout: &str, squares_first: bool) -> ([bool; 2], [Blocks; 2]) {
+    let blocks = match layout {
+        "tn" => [Blocks::Columns, Blocks::Columns],
+        // Weights have squares; both sorts where both are taken.
+        "nt" if squares_first => [Blocks::Squares, Blocks::Rows],
+        _ => [Blocks::Rows, Blocks::Squares],
+    };
+    ([layout != "tn", layout == "nt"], blocks)
+}
+
+/// One operand has every code that there is, at every place that a thread may have it, the other is the identity: the product
+/// is what the codes decode to, exactly. `broken`: NaN and infinities are among them, each in a row of C of its own.
+fn every_code(
+    bench: &mut Bench,
+    dtype: Float,
+    layout: &str,
+    format: Format,
+    a_coded: bool,
+    broken: bool,
+) -> Result<(), CudaError> {
+    const EDGES: usize = 256;
+    const DEPTH: usize = 32;
+    let symbol = symbol_of(format, layout, dtype);
+    if !bench.wants(|s| s == symbol) {
+        return Ok(());
+    }
+    let which = if a_coded { "A" } else { "B" };
+    bench.case(format!("{layout}, every code of {format:?} in {which}, broken ones {broken}, in {}", dtype.name()));
+    let (along, blocks) = layout_of(layout, !a_coded);
+    let coded = |at: usize| coded(format, blocks[at], [EDGES, DEPTH], along[at], broken);
+    let identity = |at: usize| identity(format, blocks[at], DEPTH, along[at]);
+    let (a, b) = if a_coded { (coded(0), identity(1)) } else { (identity(0), coded(1)) };
+    let (m, n) = if a_coded { (EDGES, DEPTH) } else { (DEPTH, EDGES) };
+    let want = reference::product(&a, &b, along[0], along[1]);
+    let (a, b) = (upload(bench, &a)?, upload(bench, &b)?);
+    let c = bench.room(dtype, m * n)?;
+    launch(bench, &symbol, [&a, &b], &c, [m, n, DEPTH], false)?;
+    // All NaN are the same, and so are both zeros: sums of zeros have either sign.
+    let bits = |v: f32| if v.is_nan() { u32::MAX } else { (v + 0.0).to_bits() };
+    let got: Vec<u32> = c.read()?.into_iter().map(bits).collect();
+    bench.equal("C", &got, &want.iter().map(|v| bits(*v as f32)).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// An operand of `edges` rows of A (or columns of B) and `depth` steps of k whose codes, and NVFP4's scales, go through all
+/// that there are. Scales of FP8 are powers of 2: products stay exact.
+fn coded(format: Format, blocks: Blocks, [edges, depth]: [usize; 2], along: bool, broken: bool) -> Quantized {
+    // What breaks a row of C stands on a diagonal, so that it comes to every place and leaves most rows alone.
+    let breaks = |edge: usize, from: usize| broken && (16..48).contains(&edge) && edge - 16 == from;
+    let fp8 = |fp8: Fp8, code: u8, breaks: bool| {
+        let (largest, beyond) = match fp8 {
+            Fp8::E4m3 => (0x7E, &[0x7F, 0xFF][..]),
+            Fp8::E5m2 => (0x7B, &[0x7C, 0xFC, 0x7D, 0xFE, 0x7F][..]),
+        };
+        if breaks { beyond[code as usize % beyond.len()] } else { code & 0x80 | (code & 0x7F).min(largest) }
+    };
+    let code = |edge: usize, k: usize| match format {
+        Format::Fp8(kind) => fp8(kind, (edge + k) as u8, breaks(edge, k)),
+        Format::Nvfp4 => (edge + k) as u8 & 0xF,
+    };
+    let (down, across) = blocks.extent(format);
+    let (rows, width) = if along { (edges, depth) } else { (depth, edges) };
+    let place = |row: usize, column: usize| if along { (row, column) } else { (column, row) };
+    // Of each block, where it starts.
+    let starts: Vec<(usize, usize)> = (0..rows)
+        .step_by(down)
+        .flat_map(|row| (0..width).step_by(across).map(move |column| place(row, column)))
+        .collect();
+    let scales = match format {
+        Format::Fp8(_) => Scales::F32(starts.iter().map(|(edge, _)| 2f32.powi(*edge as i32 % 7 - 3)).collect()),
+        Format::Nvfp4 => {
+            let scale =
+                |(edge, k): &(usize, usize)| fp8(Fp8::E4m3, (edge + 37 * k / 16) as u8, breaks(*edge / 16 * 16, *k));
+            Scales::E4m3 { codes: starts.iter().map(scale).collect(), of_tensor: 0.25 }
+        }
+    };
+    let codes = stored(format, [rows, width], |row, column| {
+        let (edge, k) = place(row, column);
+        code(edge, k)
+    });
+    Quantized { format, blocks, rows, width, codes, scales }
+}
+
+/// [size, size] with ones on the diagonal.
+fn identity(format: Format, blocks: Blocks, size: usize, along: bool) -> Quantized {
+    let mut identity = coded(format, blocks, [size, size], along, false);
+    const E4M3_ONE: u8 = 0x38;
+    let one = match format {
+        Format::Fp8(Fp8::E4m3) => E4M3_ONE,
+        Format::Fp8(Fp8::E5m2) => 0x3C,
+        Format::Nvfp4 => 2,
+    };
+    identity.codes = stored(format, [size, size], |row, column| if row == column { one } else { 0 });
+    match &mut identity.scales {
+        Scales::F32(scales) => scales.fill(1.0),
+        Scales::E4m3 { codes, of_tensor } => {
+            codes.fill(E4M3_ONE);
+            *of_tensor = 1.0;
+        }
+    }
+    identity
+}
+
+/// Codes as a matrix of the format stores them.
+fn stored(format: Format, [rows, width]: [usize; 2], code: impl Fn(usize, usize) -> u8) -> Vec<u8> {
+    let bytes = format.row_bytes(width);
+    let mut codes = vec![0; rows * bytes];
+    for row in 0..rows {
+        for column in 0..width {
+            match format {
+                Format::Fp8(_) => codes[row * bytes + column] = code(row, column),
+                Format::Nvfp4 => codes[row * bytes + column / 2] |= code(row, column) << (column % 2 * 4),
+            }
+        }
+    }
+    codes
+}
+
+fn upload(bench: &Bench, q: &Quantized) -> Result<DeviceQuantized, CudaError> {
+    let (scales, tensor_scale) = match &q.scales {
+        Scales::F32(scales) => (DeviceScales::F32(bench.cuda.upload(scales)?), None),
+        Scales::E4m3 { codes, of_tensor } => {
+            (DeviceScales::E4m3(bench.cuda.upload(codes)?), Some(bench.cuda.upload(&[*of_tensor])?))
+        }
+    };
+    let codes = bench.cuda.upload(&q.codes)?;
+    Ok(DeviceQuantized { codes, scales, tensor_scale, format: q.format, blocks: q.blocks })
+}
+
+fn launch(
+    bench: &mut Bench,
+    symbol: &str,
+    [a, b]: [&DeviceQuantized; 2],
+    c: &Data,
+    [m, n, k]: [usize; 3],
+    accumulate: bool,
+) -> Result<(), CudaError> {
+    let args = abi::QuantizedLinear {
+        a: a.operand(),
+        b: b.operand(),
+        c: c.ptr(),
+        m: m as u32,
+        n: n as u32,
+        k: k as u32,
+        ldc: n as u32,
+        accumulate: u32::from(accumulate),
+        unused: 0,
+    };
+    bench.launch(symbol, &args)
+}
+
+/// What the quantiser makes of random numbers, at sizes that no tile divides.
 fn one(
     bench: &mut Bench,
     dtype: Float,
@@ -36,21 +201,14 @@ fn one(
     [format_a, format_b]: [Format; 2],
     accumulate: bool,
 ) -> Result<(), CudaError> {
-    let name = if format_a == Format::Nvfp4 { "nvfp4" } else { "fp8" };
-    let symbol = format!("quantized_linear_{name}_{layout}_{}", dtype.name());
+    let symbol = symbol_of(format_a, layout, dtype);
     if !bench.wants(|s| s == symbol) {
         return Ok(());
     }
     bench.case(format!("{layout} {m}×{n}×{k} of {format_a:?} and {format_b:?} in {}", dtype.name()));
-    let (along_a, along_b) = (layout != "tn", layout == "nt");
+    let ([along_a, along_b], [a_blocks, b_blocks]) = layout_of(layout, accumulate);
     let a_size = if along_a { [m, k] } else { [k, m] };
     let b_size = if along_b { [n, k] } else { [k, n] };
-    let (a_blocks, b_blocks) = match layout {
-        "tn" => (Blocks::Columns, Blocks::Columns),
-        // Weights have squares; both sorts where both are taken.
-        "nt" if accumulate => (Blocks::Squares, Blocks::Rows),
-        _ => (Blocks::Rows, Blocks::Squares),
-    };
     let mut generator = Generator::new((m * 1000 + n) as u64);
     let a = Float::Bf16.round(&generator.normal("a", &a_size, 1.0).values);
     let b = Float::Bf16.round(&generator.normal("b", &b_size, 0.3).values);
@@ -69,18 +227,7 @@ fn one(
     let a = bench.quantized(&a, Float::Bf16, a_size, format_a, a_blocks, None)?;
     let b = bench.quantized(&b, Float::Bf16, b_size, format_b, b_blocks, None)?;
     let c = bench.put(dtype, &start)?;
-    let args = abi::QuantizedLinear {
-        a: a.operand(),
-        b: b.operand(),
-        c: c.ptr(),
-        m: m as u32,
-        n: n as u32,
-        k: k as u32,
-        ldc: n as u32,
-        accumulate: u32::from(accumulate),
-        unused: 0,
-    };
-    bench.launch(&symbol, &args)?;
+    launch(bench, &symbol, [&a, &b], &c, [m, n, k], accumulate)?;
     bench.compare("C", &c.read()?, &want, dtype.tolerance().value);
     Ok(())
 }

@@ -6,7 +6,8 @@ use super::problem::Problem;
 use crate::autograd::check::{Generator, MaskSpec};
 use crate::ops::residual_add::reference;
 
-const SIZES: [(usize, usize); 5] = [(0, 8), (1, 1), (33, 72), (70, 29), (5, 600)];
+/// Among them rows that a warp walks in many steps, of 16 bytes and of single elements.
+const SIZES: [(usize, usize); 7] = [(0, 8), (1, 1), (33, 72), (70, 29), (5, 600), (3, 301), (2, 2568)];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     for dtype in bench.dtypes() {

@@ -3,25 +3,34 @@ use super::super::embedded::abi;
 use super::bench::{Bench, Float};
 use super::masks::{masks, optional};
 use super::problem::Problem;
+use crate::autograd::Draws;
 use crate::autograd::check::{Generator, MaskSpec};
 use crate::ops::rms_norm::reference;
 
 const EPS: f32 = 1e-3;
 /// Rows, width, rows of a block.
-const SIZES: [(usize, usize, usize); 6] = [(0, 8, 1), (1, 2, 1), (9, 16, 3), (33, 72, 11), (70, 29, 23), (5, 600, 2)];
+const SIZES: [(usize, usize, usize); 8] =
+    [(0, 8, 1), (1, 2, 1), (9, 16, 3), (33, 72, 11), (70, 29, 23), (5, 600, 2), (3, 1301, 2), (2, 2568, 2)];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     for dtype in bench.dtypes() {
         for size in SIZES {
             for (at, mask) in masks(size.0, size.1).into_iter().enumerate() {
                 bench.case(format!("{} rows of {} in {}, mask {at}", size.0, size.1, dtype.name()));
-                one(bench, dtype, size, mask)?;
+                one(bench, dtype, size, mask, false)?;
             }
+        }
+        // A draw without any column: nothing is divided by 0.
+        for width in [64, 29] {
+            bench.case(format!("9 rows of {width} in {}, some masked out", dtype.name()));
+            let draws = Draws::Sequences { length: 3, of_sequence: [2, 0, 1].as_slice().into() };
+            let mask = Some((MaskSpec { ends: vec![width], draws }, 3));
+            one(bench, dtype, (9, width, 3), mask, true)?;
         }
     }
     // Shared memory beyond what a launch gets unasked.
     bench.case("rows of 4096");
-    one(bench, Float::F32, (3, 4096, 2), None)
+    one(bench, Float::F32, (3, 4096, 2), None, false)
 }
 
 fn one(
@@ -29,14 +38,18 @@ fn one(
     dtype: Float,
     (rows, d, rows_per_block): (usize, usize, usize),
     mask: Option<(MaskSpec, usize)>,
+    empty: bool,
 ) -> Result<(), CudaError> {
     let mut generator = Generator::new((rows + d) as u64);
     let (spec, draws) = mask.map_or((None, 1), |(spec, draws)| (Some(spec), draws));
-    let inputs = vec![
+    let mut inputs = vec![
         (generator.normal("x", &[rows, d], 2.0), dtype),
         (generator.normal("weight", &[d], 1.0), dtype),
         (generator.keep(draws, spec.as_ref().map_or(1, |s| s.ends.len())), Float::F32),
     ];
+    if empty {
+        inputs[2].0.values[1] = 0.0;
+    }
     let ours = spec.clone();
     let problem = Problem::new(dtype, inputs, move |v| {
         let n = |row| ours.as_ref().map_or(d as f64, |mask| mask.total(&v[2], row, d));
@@ -84,7 +97,10 @@ fn one(
     bench.gradient(&problem, 1, &dweight, Float::F32.tolerance().grad);
     if let Some(sums) = sums {
         let grad = bench.mask_grad(&mask, &sums, rows, 1)?;
-        bench.gradient(&problem, 2, &grad, Float::F32.tolerance().grad);
+        // Where a draw has no column at all, the denominator's difference has no two sides.
+        if !empty {
+            bench.gradient(&problem, 2, &grad, Float::F32.tolerance().grad);
+        }
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ const fn size(dims: Dims, offsets: &'static [usize]) -> Size {
     Size { dims, offsets, limit: FREE, ends: &[], carried: true }
 }
 
-const SIZES: [Size; 10] = [
+const SIZES: [Size; 11] = [
     size((2, 3, 1, 4), &[0, 0]),
     size((1, 1, 1, 1), &[0, 1]),
     size((4, 3, 2, 5), &[0, 9]),
@@ -38,6 +38,8 @@ const SIZES: [Size; 10] = [
     Size { ends: &[1, 2, 3], ..size((6, 3, 2, 4), &[0, 14, 28, 42]) },
     // Heads of whole 16-byte vectors, and enough of them in a group.
     Size { ends: &[2, 5, 9], ..size((9, 8, 1, 4), &[0, 14, 28, 42]) },
+    // As many columns as all lanes of a warp have.
+    Size { ends: &[2, 5, 9], ..size((9, 64, 1, 4), &[0, 12]) },
     Size { carried: false, ..size((2, 3, 1, 4), &[0, 67]) },
 ];
 
