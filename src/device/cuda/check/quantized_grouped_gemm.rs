@@ -10,8 +10,14 @@ use crate::{Error, Result};
 /// Rows of each expert, rows behind them, out, in.
 type Size = (&'static [usize], usize, usize, usize);
 
-const SIZES: [Size; 4] =
-    [(&[3, 0, 70, 65], 5, 33, 20), (&[130, 0, 1, 16], 9, 40, 130), (&[0, 0], 7, 16, 33), (&[5], 0, 130, 72)];
+const SIZES: [Size; 6] = [
+    (&[3, 0, 70, 65], 5, 33, 20),
+    (&[130, 0, 1, 16], 9, 40, 130),
+    (&[0, 0], 7, 16, 33),
+    (&[5], 0, 130, 72),
+    (&[9, 140], 0, 144, 160), // rows that 16 bytes divide
+    (&[6, 3], 2, 272, 32),
+];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     for dtype in bench.dtypes() {
