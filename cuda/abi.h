@@ -799,6 +799,20 @@ typedef struct {
 } QuantizeHadamard;
 ABI_LAYOUT(QuantizeHadamard, 24, width, 20);
 
+/// Each expert's rows from a multiple of `edge` on, with zeros behind them, so that no block of scales belongs to two
+/// experts; `hadamard_stretches` transforms each sixteen rows as well
+typedef struct {
+    const void *x;           ///< [rows of all experts, W]
+    void *y;                 ///< [rows, W]
+    const uint32_t *offsets; ///< [E + 1], of x
+    const uint32_t *tiles;   ///< [E + 2], as grouped_gemm counts them for `edge`
+    uint32_t rows;           ///< at least tiles[E]·edge, a multiple of 16; those behind are zeros
+    uint32_t width;          ///< W
+    uint32_t experts;        ///< E
+    uint32_t edge;           ///< 16 or 128
+} QuantizeStretches;
+ABI_LAYOUT(QuantizeStretches, 48, edge, 44);
+
 // ---- quantized_linear ----
 
 /// A matrix as quantize leaves it.
@@ -827,5 +841,36 @@ typedef struct {
     uint32_t unused;
 } QuantizedLinear;
 ABI_LAYOUT(QuantizedLinear, 112, unused, 108);
+
+// ---- quantized_grouped_gemm ----
+
+/// nt: C = A·B_eᵀ, nn: C = A·B_e; expert e's rows of A are offsets[e] … offsets[e + 1], its rows of B begin at e·stride
+typedef struct {
+    QuantizedOperand a;      ///< [rows, K] by rows
+    QuantizedOperand b;      ///< nt: [E·stride, K], N of each; nn: [E·stride, N], K of each; by squares
+    void *c;                 ///< [rows, N]
+    const uint32_t *offsets; ///< [E + 1]
+    const uint32_t *tiles;   ///< [E + 2], for 128
+    uint32_t rows;
+    uint32_t n;
+    uint32_t k;
+    uint32_t experts;
+    uint32_t stride; ///< a multiple of the squares' edge
+    uint32_t unused;
+} QuantizedGroupedGemm;
+ABI_LAYOUT(QuantizedGroupedGemm, 128, unused, 124);
+
+/// dW_e = dyᵀ·x over the expert's rows, as QuantizeStretches lays them
+typedef struct {
+    QuantizedOperand dy;   ///< [rows, M] by columns
+    QuantizedOperand x;    ///< [rows, N] by columns
+    float *dw;             ///< [E, M, N]
+    const uint32_t *tiles; ///< [E + 2], for the blocks of scales
+    uint32_t m;
+    uint32_t n;
+    uint32_t experts;
+    uint32_t accumulate; ///< 1: dW +=
+} QuantizedGroupedWeights;
+ABI_LAYOUT(QuantizedGroupedWeights, 112, accumulate, 108);
 
 #endif

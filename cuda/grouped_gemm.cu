@@ -7,6 +7,7 @@
 
 #include "device/gemm/epilogue.cuh"
 #include "device/gemm/pipelined.cuh"
+#include "device/gemm/stretch.cuh"
 #include "device/gemm/tiled.cuh"
 #include "device/kernel.cuh"
 
@@ -21,29 +22,6 @@ KERNEL(1024) grouped_gemm_tiles_u32(const __grid_constant__ GroupedTiles args) {
         sum += (end - args.offsets[t] + args.edge - 1) / args.edge;
     }
     args.tiles[s] = sum;
-}
-
-/// A block's tile: of stretch s, whose rows are first .. first + rows.
-struct Stretch {
-    uint32_t expert, first, rows;
-    TileIndex tile; // of the stretch
-    bool owned;     // by an expert
-};
-
-/// False for a block behind the last tile.
-__device__ inline bool stretch_of_block(const GroupedGemm &args, Stretch &stretch) {
-    const TileIndex index = tile_of_block();
-    if (index.m >= args.tiles[args.experts + 1]) return false;
-    uint32_t low = 0, high = args.experts + 1; // tiles[low] ≤ index.m < tiles[high]
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (args.tiles[middle] <= index.m) low = middle;
-        else high = middle;
-    }
-    const bool owned = low < args.experts;
-    const uint32_t first = args.offsets[low], end = owned ? args.offsets[low + 1] : args.rows;
-    stretch = {low, first, end - first, {index.m - args.tiles[low], index.n}, owned};
-    return true;
 }
 
 /// The stretch's product: x or dy times the expert's matrix, whose rows are `ldb` long.

@@ -252,16 +252,10 @@ KERNEL(QUANTIZE_THREADS) quantize_nvfp4_squares_bf16(const __grid_constant__ Qua
 constexpr uint32_t HADAMARD_SIGNS = 0b1011001110001011;
 
 /// Sixteen rows r of each column become Σ_r ±x[r]·sign[r] / 4, which spreads an outlier over its block. A product of
-/// two matrices that are both transformed along its depth is that of the matrices. Rows behind the last count as zeros.
-template <typename T> __device__ void hadamard(const QuantizeHadamard &args) {
-    const Matrix<const T> x(static_cast<const T *>(args.x), args.rows, args.width, args.width);
-    const uint32_t row = blockIdx.x * FP4_BLOCK, column = (blockIdx.y * QUANTIZE_THREADS + threadIdx.x) * QUAD;
-    const Matrix<T> y(static_cast<T *>(args.y), row + FP4_BLOCK, args.width, args.width);
-    if (column >= args.width) return;
-    float v[FP4_BLOCK][QUAD];
+/// two matrices that are both transformed along its depth is that of the matrices.
+__device__ inline void transform(float (&v)[FP4_BLOCK][QUAD]) {
 #pragma unroll
     for (uint32_t r = 0; r < FP4_BLOCK; r++) {
-        x.load(v[r], row + r, column);
 #pragma unroll
         for (int j = 0; j < QUAD; j++) v[r][j] *= HADAMARD_SIGNS >> r & 1 ? -0.25f : 0.25f;
     }
@@ -278,10 +272,64 @@ template <typename T> __device__ void hadamard(const QuantizeHadamard &args) {
             }
         }
     }
+}
+
+/// Sixteen rows of x from `from` on, of which those behind its last count as zeros, to rows `to` … of y.
+template <typename T, bool TRANSFORMED>
+__device__ void sixteen_rows(const Matrix<const T> &x, uint32_t from, T *y, uint32_t to) {
+    const uint32_t column = (blockIdx.y * QUANTIZE_THREADS + threadIdx.x) * QUAD;
+    const Matrix<T> out(y, to + FP4_BLOCK, x.columns, x.columns);
+    if (column >= x.columns) return;
+    float v[FP4_BLOCK][QUAD];
 #pragma unroll
-    for (uint32_t r = 0; r < FP4_BLOCK; r++) y.store(row + r, column, v[r]);
+    for (uint32_t r = 0; r < FP4_BLOCK; r++) x.load(v[r], from + r, column);
+    if (TRANSFORMED) transform(v);
+#pragma unroll
+    for (uint32_t r = 0; r < FP4_BLOCK; r++) out.store(to + r, column, v[r]);
+}
+
+template <typename T> __device__ void hadamard(const QuantizeHadamard &args) {
+    const Matrix<const T> x(static_cast<const T *>(args.x), args.rows, args.width, args.width);
+    const uint32_t row = blockIdx.x * FP4_BLOCK;
+    sixteen_rows<T, true>(x, row, static_cast<T *>(args.y), row);
 }
 
 // launch: grid rows/16 width/1024, block 256, shared 0
 KERNEL(QUANTIZE_THREADS) quantize_hadamard_f32(const __grid_constant__ QuantizeHadamard args) { hadamard<float>(args); }
 KERNEL(QUANTIZE_THREADS) quantize_hadamard_bf16(const __grid_constant__ QuantizeHadamard args) { hadamard<bf16>(args); }
+
+// ---- Rows of several experts ----
+
+/// The expert whose tile this is: tiles[expert] ≤ tile < tiles[expert + 1]; E behind the last.
+__device__ inline uint32_t expert_of(const QuantizeStretches &args, uint32_t tile) {
+    uint32_t low = 0, high = args.experts; // the answer lies in low … high
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (args.tiles[middle + 1] <= tile) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+template <typename T, bool TRANSFORMED> __device__ void stretches(const QuantizeStretches &args) {
+    const uint32_t to = blockIdx.x * FP4_BLOCK, expert = expert_of(args, to / args.edge);
+    const bool owned = expert < args.experts;
+    const uint32_t first = owned ? args.offsets[expert] : 0, rows = owned ? args.offsets[expert + 1] - first : 0;
+    const uint32_t from = owned ? to - args.tiles[expert] * args.edge : 0;
+    const T *x = static_cast<const T *>(args.x) + uint64_t(first) * args.width;
+    sixteen_rows<T, TRANSFORMED>({x, rows, args.width, args.width}, from, static_cast<T *>(args.y), to);
+}
+
+// launch: grid rows/16 width/1024, block 256, shared 0
+KERNEL(QUANTIZE_THREADS) quantize_stretches_f32(const __grid_constant__ QuantizeStretches args) {
+    stretches<float, false>(args);
+}
+KERNEL(QUANTIZE_THREADS) quantize_stretches_bf16(const __grid_constant__ QuantizeStretches args) {
+    stretches<bf16, false>(args);
+}
+KERNEL(QUANTIZE_THREADS) quantize_hadamard_stretches_f32(const __grid_constant__ QuantizeStretches args) {
+    stretches<float, true>(args);
+}
+KERNEL(QUANTIZE_THREADS) quantize_hadamard_stretches_bf16(const __grid_constant__ QuantizeStretches args) {
+    stretches<bf16, true>(args);
+}

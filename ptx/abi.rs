@@ -3175,6 +3175,68 @@ impl Default for QuantizeHadamard {
         }
     }
 }
+/** Each expert's rows from a multiple of `edge` on, with zeros behind them, so that no block of scales belongs to two
+ experts; `hadamard_stretches` transforms each sixteen rows as well*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantizeStretches {
+    ///< [rows of all experts, W]
+    pub x: *const ::core::ffi::c_void,
+    ///< [rows, W]
+    pub y: *mut ::core::ffi::c_void,
+    ///< [E + 1], of x
+    pub offsets: *const u32,
+    ///< [E + 2], as grouped_gemm counts them for `edge`
+    pub tiles: *const u32,
+    ///< at least tiles[E]·edge, a multiple of 16; those behind are zeros
+    pub rows: u32,
+    ///< W
+    pub width: u32,
+    ///< E
+    pub experts: u32,
+    ///< 16 or 128
+    pub edge: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of QuantizeStretches"][::core::mem::size_of::<QuantizeStretches>() - 48usize];
+    [
+        "Alignment of QuantizeStretches",
+    ][::core::mem::align_of::<QuantizeStretches>() - 8usize];
+    [
+        "Offset of field: QuantizeStretches::x",
+    ][::core::mem::offset_of!(QuantizeStretches, x) - 0usize];
+    [
+        "Offset of field: QuantizeStretches::y",
+    ][::core::mem::offset_of!(QuantizeStretches, y) - 8usize];
+    [
+        "Offset of field: QuantizeStretches::offsets",
+    ][::core::mem::offset_of!(QuantizeStretches, offsets) - 16usize];
+    [
+        "Offset of field: QuantizeStretches::tiles",
+    ][::core::mem::offset_of!(QuantizeStretches, tiles) - 24usize];
+    [
+        "Offset of field: QuantizeStretches::rows",
+    ][::core::mem::offset_of!(QuantizeStretches, rows) - 32usize];
+    [
+        "Offset of field: QuantizeStretches::width",
+    ][::core::mem::offset_of!(QuantizeStretches, width) - 36usize];
+    [
+        "Offset of field: QuantizeStretches::experts",
+    ][::core::mem::offset_of!(QuantizeStretches, experts) - 40usize];
+    [
+        "Offset of field: QuantizeStretches::edge",
+    ][::core::mem::offset_of!(QuantizeStretches, edge) - 44usize];
+};
+impl Default for QuantizeStretches {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 /// A matrix as quantize leaves it.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -3281,6 +3343,139 @@ const _: () = {
     ][::core::mem::offset_of!(QuantizedLinear, unused) - 108usize];
 };
 impl Default for QuantizedLinear {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// nt: C = A·B_eᵀ, nn: C = A·B_e; expert e's rows of A are offsets[e] … offsets[e + 1], its rows of B begin at e·stride
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantizedGroupedGemm {
+    ///< [rows, K] by rows
+    pub a: QuantizedOperand,
+    ///< nt: [E·stride, K], N of each; nn: [E·stride, N], K of each; by squares
+    pub b: QuantizedOperand,
+    ///< [rows, N]
+    pub c: *mut ::core::ffi::c_void,
+    ///< [E + 1]
+    pub offsets: *const u32,
+    ///< [E + 2], for 128
+    pub tiles: *const u32,
+    pub rows: u32,
+    pub n: u32,
+    pub k: u32,
+    pub experts: u32,
+    ///< a multiple of the squares' edge
+    pub stride: u32,
+    pub unused: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of QuantizedGroupedGemm",
+    ][::core::mem::size_of::<QuantizedGroupedGemm>() - 128usize];
+    [
+        "Alignment of QuantizedGroupedGemm",
+    ][::core::mem::align_of::<QuantizedGroupedGemm>() - 8usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::a",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, a) - 0usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::b",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, b) - 40usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::c",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, c) - 80usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::offsets",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, offsets) - 88usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::tiles",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, tiles) - 96usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::rows",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, rows) - 104usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::n",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, n) - 108usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::k",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, k) - 112usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::experts",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, experts) - 116usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::stride",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, stride) - 120usize];
+    [
+        "Offset of field: QuantizedGroupedGemm::unused",
+    ][::core::mem::offset_of!(QuantizedGroupedGemm, unused) - 124usize];
+};
+impl Default for QuantizedGroupedGemm {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// dW_e = dyᵀ·x over the expert's rows, as QuantizeStretches lays them
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct QuantizedGroupedWeights {
+    ///< [rows, M] by columns
+    pub dy: QuantizedOperand,
+    ///< [rows, N] by columns
+    pub x: QuantizedOperand,
+    ///< [E, M, N]
+    pub dw: *mut f32,
+    ///< [E + 2], for the blocks of scales
+    pub tiles: *const u32,
+    pub m: u32,
+    pub n: u32,
+    pub experts: u32,
+    ///< 1: dW +=
+    pub accumulate: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of QuantizedGroupedWeights",
+    ][::core::mem::size_of::<QuantizedGroupedWeights>() - 112usize];
+    [
+        "Alignment of QuantizedGroupedWeights",
+    ][::core::mem::align_of::<QuantizedGroupedWeights>() - 8usize];
+    [
+        "Offset of field: QuantizedGroupedWeights::dy",
+    ][::core::mem::offset_of!(QuantizedGroupedWeights, dy) - 0usize];
+    [
+        "Offset of field: QuantizedGroupedWeights::x",
+    ][::core::mem::offset_of!(QuantizedGroupedWeights, x) - 40usize];
+    [
+        "Offset of field: QuantizedGroupedWeights::dw",
+    ][::core::mem::offset_of!(QuantizedGroupedWeights, dw) - 80usize];
+    [
+        "Offset of field: QuantizedGroupedWeights::tiles",
+    ][::core::mem::offset_of!(QuantizedGroupedWeights, tiles) - 88usize];
+    [
+        "Offset of field: QuantizedGroupedWeights::m",
+    ][::core::mem::offset_of!(QuantizedGroupedWeights, m) - 96usize];
+    [
+        "Offset of field: QuantizedGroupedWeights::n",
+    ][::core::mem::offset_of!(QuantizedGroupedWeights, n) - 100usize];
+    [
+        "Offset of field: QuantizedGroupedWeights::experts",
+    ][::core::mem::offset_of!(QuantizedGroupedWeights, experts) - 104usize];
+    [
+        "Offset of field: QuantizedGroupedWeights::accumulate",
+    ][::core::mem::offset_of!(QuantizedGroupedWeights, accumulate) - 108usize];
+};
+impl Default for QuantizedGroupedWeights {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {

@@ -95,6 +95,8 @@ fn a_uniform_student_of_half_its_size_loses_at_least_a_twentieth() {
         optimizer: AdamWOptions { weight_decay: 0.0, ..AdamWOptions::default() },
         seed: 5,
         checkpoint_every: steps,
+        precision: None,
+        wide_layers: None,
     };
     let folder = tempfile::tempdir().unwrap();
     let run = RunDir::create_or_open(&folder.path().join("run"), "", &[]).unwrap();

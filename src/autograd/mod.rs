@@ -8,5 +8,5 @@ pub mod transfer;
 
 pub use mask::{Draws, Mask, MaskRows, masked};
 pub use param::{GradientSink, Gradients, Param, ParamId, Params, WriteGradient};
-pub(crate) use tape::WIDE_PRODUCT;
 pub use tape::{Backward, OpTime, Tape, Var, round_to_bf16};
+pub(crate) use tape::{WIDE_PRODUCT, rounds_to_bf16};

@@ -24,6 +24,11 @@ pub fn round_to_bf16(on: bool) {
     ROUND.store(on, Ordering::Relaxed);
 }
 
+/// Whether [`round_to_bf16`] is on.
+pub(crate) fn rounds_to_bf16() -> bool {
+    ROUND.load(Ordering::Relaxed)
+}
+
 /// f32 on the host, each number the nearest of bf16; anything else as it is.
 fn round(tensor: &Tensor) -> Tensor {
     match (tensor.gpu(), tensor.dtype()) {
@@ -224,7 +229,7 @@ impl<'a> Tape<'a> {
         wanted: bool,
         backward: impl FnOnce(&mut Backward<'_>) -> Result<()> + 'a,
     ) -> Vec<Var> {
-        let rounded = ROUND.load(Ordering::Relaxed) && !WIDE.contains(&op);
+        let rounded = rounds_to_bf16() && !WIDE.contains(&op);
         let outputs = if rounded && op != WIDE_PRODUCT { outputs.iter().map(round).collect() } else { outputs };
         let constant = || outputs.iter().map(|value| Var::constant(value.clone())).collect();
         let Some(recorded) = &self.recorded else { return constant() };

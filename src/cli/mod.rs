@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::device::{Device, Precision, compute_on, with_threads};
+use crate::device::{Device, Precision, compute_in, compute_on, with_threads};
 use crate::stages::compress::Stage;
 use crate::{Error, Result};
 
@@ -42,9 +42,12 @@ struct Cli {
     /// one [default: cpu; kernels: auto]. Everything else computes on the CPU.
     #[arg(long, global = true)]
     device: Option<String>,
-    /// What a GPU computes in: bf16, or f32 to check it against the CPU. Masters, moments and losses are f32 in both.
-    #[arg(long, global = true, default_value = "bf16", value_parser = str::parse::<Precision>)]
-    precision: Precision,
+    /// What search, recover and pretrain compute in, whatever a recipe says: f32, bf16, fp8 or nvfp4. The CPU computes in f32 and
+    /// a GPU in bf16 [default]; with f32 it can be checked against the CPU. fp8 and nvfp4 quantise the operands of the layers'
+    /// products on both; those of 8-bit and 4-bit numbers are made of bf16 (f32 on the CPU), and no faster. Masters, moments and
+    /// losses are f32 in all.
+    #[arg(long, global = true, value_parser = str::parse::<Precision>)]
+    precision: Option<Precision>,
     #[command(subcommand)]
     command: Command,
 }
@@ -156,7 +159,7 @@ fn run(cli: Cli) -> Result<Outcome> {
         return kernels::run(command, cli.device.as_deref().unwrap_or("auto")).map(done);
     }
     let device: Device = cli.device.as_deref().unwrap_or("cpu").parse()?;
-    let place = device.place(cli.precision, output::note)?;
+    let place = device.place(cli.precision.unwrap_or_default(), output::note)?;
     let command = || match cli.command {
         Command::Quickstart(args) => compress::quickstart(args),
         Command::Run(args) => compress::run(args),
@@ -181,7 +184,7 @@ fn run(cli: Cli) -> Result<Outcome> {
         Command::Generate(args) => generate::run(args).map(done),
         Command::Tokenize(args) => tokenize::run(args).map(done),
     };
-    let command = || compute_on(place, command);
+    let command = || compute_in(cli.precision, || compute_on(place, command));
     match cli.threads {
         Some(threads) if !(1..=MOST_THREADS).contains(&threads) => {
             Err(Error::Usage(format!("--threads {threads}: expected 1 to {MOST_THREADS}")))

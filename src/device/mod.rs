@@ -13,7 +13,7 @@ pub mod pool;
 use std::sync::Arc;
 
 use crate::{Error, Result};
-pub use place::{Place, Precision, compute_on, current};
+pub use place::{Place, Precision, asked_precision, compute_in, compute_on, current};
 
 /// A place to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use super::cache::LayerCache;
 use super::masks::LayerMasks;
 use super::probe::{LayerProbe, Reading};
+use super::products::StepProducts;
 use crate::autograd::{ParamId, Params, Tape, Var};
 use crate::tensor::{Segments, Tensor};
 use crate::{Error, Result};
@@ -15,6 +16,8 @@ pub struct Context<'c> {
     pub masks: &'c LayerMasks,
     /// `[S]`: the cached sequence that each segment continues; empty without a cache.
     pub sequences: &'c [usize],
+    /// How the layer's products are quantised, where they are.
+    pub products: Option<StepProducts>,
     /// Reads activations on their way; most passes have none.
     pub probe: Option<LayerProbe<'c>>,
 }

@@ -12,6 +12,7 @@ use super::masks::{LayerMasks, Masks};
 use super::mlp::MlpMixer;
 use super::moe::MoeMixer;
 use super::probe::{LayerProbe, Probe, Reading};
+use super::products::StepProducts;
 use crate::autograd::{ParamId, Params, Tape, Var};
 use crate::ops::embedding::embedding;
 use crate::ops::residual_add::residual_add;
@@ -44,12 +45,14 @@ pub struct Input<'i> {
     pub masks: Option<&'i Masks>,
     /// Whether backward recomputes each block instead of keeping its activations.
     pub recompute: bool,
+    /// How the layers' products are quantised, where they are.
+    pub products: Option<StepProducts>,
 }
 
 impl<'i> Input<'i> {
     /// Tokens of a model without masks.
     pub fn new(tokens: &'i [u32], segments: &'i Segments) -> Input<'i> {
-        Input { tokens, segments, masks: None, recompute: false }
+        Input { tokens, segments, masks: None, recompute: false, products: None }
     }
 }
 
@@ -114,11 +117,11 @@ impl Lm {
         let mut h = embedding(tape, input.tokens, &tape.param(&self.params, self.embeddings), hidden)?;
         for i in 0..self.blocks.len() {
             let masks = masks.map_or(&unmasked, |m| &m.layers[i]);
+            let products = input.products.and_then(|products| products.of_layer(i, self.blocks.len()));
             h = if input.recompute {
-                self.recomputed_block(tape, i, h, masks, input.segments, &mut loads)?
+                self.recomputed_block(tape, i, h, masks, (input.segments, products), &mut loads)?
             } else {
-                let ctx =
-                    Context { params: &self.params, segments: input.segments, masks, sequences: &[], probe: None };
+                let ctx = Context { masks, products, ..self.context(input.segments, &unmasked) };
                 self.block(tape, i, &h, &ctx, None, Some(&mut loads))?
             };
         }
@@ -153,7 +156,7 @@ impl Lm {
         }
         let tape = Tape::inference();
         let masks = LayerMasks::default();
-        let ctx = Context { params: &self.params, segments, masks: &masks, sequences, probe: None };
+        let ctx = Context { sequences, ..self.context(segments, &masks) };
         let mut h = embedding(&tape, tokens, &tape.param(&self.params, self.embeddings), None)?;
         passed(None);
         for (i, layer) in cache.layers.iter_mut().enumerate() {
@@ -173,7 +176,7 @@ impl Lm {
         let mut h = embedding(&tape, tokens, &tape.param(&self.params, self.embeddings), None)?;
         for layer in 0..self.blocks.len() {
             let probe = Some(LayerProbe { layer, probe });
-            let ctx = Context { params: &self.params, segments, masks: &masks, sequences: &[], probe };
+            let ctx = Context { probe, ..self.context(segments, &masks) };
             h = self.block(&tape, layer, &h, &ctx, None, None)?;
         }
         Ok(self.final_norm(&tape, &h, None)?.into_value())
@@ -199,6 +202,11 @@ impl Lm {
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         let tape = Tape::inference();
         Ok(crate::ops::linear::linear_wide(&tape, &Var::constant(hidden.clone()), &self.head(&tape))?.into_value())
+    }
+
+    /// The surroundings of blocks in a plain pass.
+    fn context<'c>(&'c self, segments: &'c Segments, masks: &'c LayerMasks) -> Context<'c> {
+        Context { params: &self.params, segments, masks, sequences: &[], products: None, probe: None }
     }
 
     fn check_rows(&self, input: &Input<'_>) -> Result<()> {
@@ -236,7 +244,7 @@ impl Lm {
         i: usize,
         h: Var,
         masks: &LayerMasks,
-        segments: &Segments,
+        (segments, products): (&Segments, Option<StepProducts>),
         loads: &mut Vec<Tensor>,
     ) -> Result<Var> {
         let (inner_masks, segments) = (masks.clone(), segments.clone());
@@ -247,7 +255,7 @@ impl Lm {
         inputs.extend(masks.keeps());
         let mut outputs = tape.checkpoint(&inputs, move |tape, inputs| {
             let masks = inner_masks.with_keeps(&inputs[1..]);
-            let ctx = Context { params: &self.params, segments: &segments, masks: &masks, sequences: &[], probe: None };
+            let ctx = Context { products, ..self.context(&segments, &masks) };
             let mut load = Vec::new();
             let h = self.block(tape, i, &inputs[0], &ctx, None, Some(&mut load))?;
             inner_load.borrow_mut().get_or_insert(load);

@@ -7,7 +7,6 @@ use super::probe::Reading;
 use crate::autograd::{ParamId, Tape, Var};
 use crate::ops::causal_conv1d::{causal_conv1d, next_state};
 use crate::ops::gated_group_norm::gated_group_norm;
-use crate::ops::linear::{linear, linear_split};
 use crate::ops::ssd_scan::{ScanOptions, ssd_scan};
 use crate::tensor::Tensor;
 use crate::{Error, Result};
@@ -58,7 +57,7 @@ impl Mixer for MambaMixer {
             None => None,
             Some(_) => return Err(Error::contract("mamba", "cache", "another layer's", "a Mamba layer's")),
         };
-        let parts = linear_split(tape, x, &param(self.in_proj), &[s.inner(), s.conv_channels(), s.heads])?;
+        let parts = ctx.linear_split(tape, x, self.in_proj, &[s.inner(), s.conv_channels(), s.heads])?;
         let [z, xbc, dt] = &parts[..] else { unreachable!("three widths, three parts") };
         ctx.read(Reading::MambaInput(xbc.value()));
 
@@ -88,6 +87,6 @@ impl Mixer for MambaMixer {
         }
         let mask = ctx.masks.heads.as_ref().map(|mask| (mask, s.head_dim));
         let y = gated_group_norm(tape, &scan.y, z, &param(self.norm), s.groups, self.eps, mask)?;
-        linear(tape, &y, &param(self.out_proj))
+        ctx.linear(tape, &y, self.out_proj)
     }
 }

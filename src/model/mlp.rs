@@ -5,7 +5,6 @@ use super::cache::LayerCache;
 use super::probe::Reading;
 use crate::Result;
 use crate::autograd::{Mask, ParamId, Tape, Var};
-use crate::ops::linear::linear;
 use crate::ops::relu2::relu2;
 use crate::tensor::Tensor;
 
@@ -22,10 +21,10 @@ impl MlpMixer {
 
     /// x [R, d] → [R, d], the activation times `mask` (axis S).
     pub fn apply(&self, tape: &Tape<'_>, x: &Var, ctx: &Context<'_>, mask: Option<&Mask>) -> Result<Var> {
-        let up = linear(tape, x, &ctx.param(tape, self.up))?;
+        let up = ctx.linear(tape, x, self.up)?;
         let activation = relu2(tape, &up, mask)?;
         ctx.read(Reading::Dense(activation.value()));
-        linear(tape, &activation, &ctx.param(tape, self.down))
+        ctx.linear(tape, &activation, self.down)
     }
 }
 

@@ -13,6 +13,7 @@ mod mlp;
 mod moe;
 mod place;
 mod probe;
+mod products;
 mod stored;
 
 pub use cache::{Cache, LayerCache};
@@ -22,6 +23,7 @@ pub use lm::{Input, Lm, Output};
 pub use masks::{ExpertMasking, LayerMasks, Masks};
 pub use place::{Purpose, place};
 pub use probe::{Probe, Reading};
+pub use products::{Products, StepProducts};
 pub use stored::{StoredLm, load, save};
 
 use crate::Result;

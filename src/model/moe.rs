@@ -8,8 +8,7 @@ use super::mlp::MlpMixer;
 use super::probe::Reading;
 use crate::Result;
 use crate::autograd::{ParamId, Tape, Var};
-use crate::ops::grouped_gemm::grouped_gemm;
-use crate::ops::linear::{linear, linear_wide};
+use crate::ops::linear::linear_wide;
 use crate::ops::moe_combine::moe_combine;
 use crate::ops::moe_permute::{Dispatch, moe_permute};
 use crate::ops::moe_route::{RouteOptions, moe_route};
@@ -55,13 +54,12 @@ impl MoeMixer {
 
     /// The experts' share: x [R, d] → [R, d].
     fn routed(&self, tape: &Tape<'_>, x: &Var, ctx: &Context<'_>, loads: Option<&mut Vec<Tensor>>) -> Result<Var> {
-        let param = |id| ctx.param(tape, id);
         let masks = ctx.masks;
         let (score_mask, output_mask) = match masks.expert_masking {
             ExpertMasking::Score => (masks.experts.as_ref(), None),
             ExpertMasking::Output => (None, masks.experts.as_ref()),
         };
-        let logits = linear_wide(tape, x, &param(self.gate))?;
+        let logits = linear_wide(tape, x, &ctx.param(tape, self.gate))?;
         let bias = &ctx.params.get(self.correction_bias).value;
         let routing = moe_route(tape, &logits, bias, self.route, score_mask)?;
         let draws = masks.routed.as_ref().map(|mask| &mask.draws);
@@ -70,14 +68,14 @@ impl MoeMixer {
             loads.push(dispatch.loads()?);
         }
         let inner = match self.latent {
-            Some((down, _)) => linear(tape, x, &param(down))?,
+            Some((down, _)) => ctx.linear(tape, x, down)?,
             None => x.clone(),
         };
         let rows = moe_permute(tape, &inner, &dispatch)?;
-        let up = grouped_gemm(tape, &rows, &param(self.up), &dispatch)?;
+        let up = ctx.grouped_gemm(tape, &rows, self.up, &dispatch)?;
         let width = masks.routed.as_ref().zip(dispatch.draws()).map(|(mask, draws)| mask.with_draws(draws.clone()));
         let activation = relu2(tape, &up, width.as_ref())?;
-        let down = grouped_gemm(tape, &activation, &param(self.down), &dispatch)?;
+        let down = ctx.grouped_gemm(tape, &activation, self.down, &dispatch)?;
         ctx.read(Reading::Experts {
             activation: activation.value(),
             output: down.value(),
@@ -86,7 +84,7 @@ impl MoeMixer {
         });
         let combined = moe_combine(tape, &down, &routing.weights, &dispatch, output_mask)?;
         match self.latent {
-            Some((_, up)) => linear(tape, &combined, &param(up)),
+            Some((_, up)) => ctx.linear(tape, &combined, up),
             None => Ok(combined),
         }
     }

@@ -3,7 +3,7 @@
 use super::Lm;
 use crate::Result;
 use crate::autograd::Params;
-use crate::device::{self, Place, Precision};
+use crate::device::{self, Place};
 use crate::tensor::DType;
 
 /// What a model on a GPU is there for.
@@ -33,7 +33,7 @@ pub fn place(params: &Params, place: &Place, purpose: Purpose) -> Result<Params>
             placed.push(param);
             continue;
         }
-        let narrow = place.precision == Precision::Bf16 && !stays_wide(&param.name);
+        let narrow = place.precision.is_narrow() && !stays_wide(&param.name);
         let mut copy = None;
         if param.value.gpu().is_none() {
             let master = purpose == Purpose::Training && param.trainable;

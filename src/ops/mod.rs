@@ -24,6 +24,7 @@ pub mod moe_combine;
 pub mod moe_permute;
 pub mod moe_route;
 pub mod quantize;
+pub mod quantized_grouped_gemm;
 pub mod quantized_linear;
 pub mod relu2;
 pub mod residual_add;
@@ -50,6 +51,7 @@ pub fn cases() -> Vec<(&'static str, Vec<Case>)> {
         ("moe_permute", moe_permute::cases::cases()),
         ("moe_route", moe_route::cases::cases()),
         ("quantize", quantize::cases::cases()),
+        ("quantized_grouped_gemm", quantized_grouped_gemm::cases::cases()),
         ("quantized_linear", quantized_linear::cases::cases()),
         ("relu2", relu2::cases::cases()),
         ("residual_add", residual_add::cases::cases()),

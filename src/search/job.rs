@@ -242,7 +242,8 @@ impl<'p> Search<'p> {
         let of_sequence = (0..batch.sequences).map(|i| ((state.first_sequence + i) % self.options.draws) as u32);
         let draws = Draws::Sequences { length: batch.length, of_sequence: of_sequence.collect() };
         let masks = self.space.masks(&y, &tape, draws, self.options.expert_masking)?;
-        let student = Student { lm: &self.supernet, masks: Some(&masks), recompute: self.options.recompute };
+        let (recompute, products) = (self.options.recompute, state.products_of(batch));
+        let student = Student { lm: &self.supernet, masks: Some(&masks), recompute, products };
         let loss = distillation(&tape, parent, student, batch, &self.options.distill)?;
         let leaves = tape.backward(&loss, share, grads)?;
         let value = f64::from(loss.value().read_item()?);

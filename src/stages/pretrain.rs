@@ -187,10 +187,11 @@ impl Job for Pretrain {
         Ok(())
     }
 
-    fn micro_batch(&mut self, batch: &Batch, share: f32, _: &StepState, grads: &mut Gradients) -> Result<f64> {
+    fn micro_batch(&mut self, batch: &Batch, share: f32, state: &StepState, grads: &mut Gradients) -> Result<f64> {
         let segments = batch.rows()?;
         let tape = Tape::new();
-        let input = Input { tokens: &batch.tokens, segments: &segments, masks: None, recompute: self.recompute };
+        let (recompute, products) = (self.recompute, state.products_of(batch));
+        let input = Input { recompute, products, ..Input::new(&batch.tokens, &segments) };
         let output = self.lm.forward(&tape, &input)?;
         let loss = cross_entropy(&tape, &output.hidden, &self.lm.head(&tape), &batch.targets)?;
         tape.backward(&loss, share, grads)?;

@@ -39,9 +39,10 @@ impl Job for Recover<'_> {
         Ok(())
     }
 
-    fn micro_batch(&mut self, batch: &Batch, share: f32, _: &StepState, grads: &mut Gradients) -> Result<f64> {
+    fn micro_batch(&mut self, batch: &Batch, share: f32, state: &StepState, grads: &mut Gradients) -> Result<f64> {
         let tape = Tape::new();
-        let student = Student { lm: &self.student, masks: None, recompute: self.recompute };
+        let products = state.products_of(batch);
+        let student = Student { lm: &self.student, masks: None, recompute: self.recompute, products };
         let loss = distillation(&tape, self.teacher.as_ref().unwrap_or(self.parent), student, batch, &self.options)?;
         tape.backward(&loss, share, grads)?;
         Ok(f64::from(loss.value().read_item()?))

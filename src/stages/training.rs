@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::Precision;
 use crate::ops::adamw::AdamWOptions;
 use crate::train::{Options, Schedule};
 use crate::{Error, Result};
@@ -43,6 +44,13 @@ pub struct Training {
     pub seed: u64,
     #[serde(default = "default_checkpoint")]
     pub checkpoint_every: u64,
+    /// `"fp8"` or `"nvfp4"` quantise the operands of the layers' products, on the CPU too; `"bf16"` (the default) and `"f32"` are
+    /// for a GPU. `--precision` goes before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
+    /// The part of the layers, counted from the end, that is not quantised; by default 0 with FP8 and 0.15 with NVFP4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wide_layers: Option<f64>,
 }
 
 fn one() -> usize {
@@ -97,6 +105,9 @@ impl Training {
                 return fault(key, found.to_string(), expected);
             }
         }
+        if let Some(share) = self.wide_layers.filter(|share| !(0.0..=1.0).contains(share)) {
+            return fault("wide_layers", share.to_string(), "from 0 to 1");
+        }
         if self.checkpoint_every == 0 {
             return fault("checkpoint_every", "0".into(), "at least 1");
         }
@@ -126,6 +137,8 @@ impl Training {
             },
             seed: self.seed,
             checkpoint_every: self.checkpoint_every,
+            precision: self.precision,
+            wide_layers: self.wide_layers,
         }
     }
 

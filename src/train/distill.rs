@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::autograd::{Tape, Var};
 use crate::data::{Batch, IGNORE};
-use crate::model::{Input, Lm, Masks};
+use crate::model::{Input, Lm, Masks, StepProducts};
 use crate::ops::distill_loss::{DistillOptions, Head, TeacherHead, distill_loss};
 
 /// A model that learns, and how it runs.
@@ -11,6 +11,7 @@ pub struct Student<'s, 'm> {
     pub lm: &'s Lm,
     pub masks: Option<&'m Masks>,
     pub recompute: bool,
+    pub products: Option<StepProducts>,
 }
 
 /// KL from `parent` to `student` in nats, mean over the batch's valid tokens, on `tape` for the student alone.
@@ -26,8 +27,8 @@ pub fn distillation<'s>(
     let quiet = Tape::inference();
     let taught = parent.forward(&quiet, &input)?.hidden;
     let parent_head = parent.head(&quiet);
-    let Student { lm, masks, recompute } = student;
-    let hidden = lm.forward(tape, &Input { masks, recompute, ..input })?.hidden;
+    let Student { lm, masks, recompute, products } = student;
+    let hidden = lm.forward(tape, &Input { masks, recompute, products, ..input })?.hidden;
     let valid: Vec<bool> = batch.targets.iter().map(|target| *target != IGNORE).collect();
     let student = Head { hidden: &hidden, weight: &lm.head(tape) };
     let teacher = TeacherHead { hidden: taught.value(), weight: parent_head.value() };

@@ -16,6 +16,7 @@ use crate::Result;
 use crate::autograd::{Gradients, Params};
 use crate::data::Batch;
 use crate::device::Place;
+use crate::model::{Products, StepProducts};
 
 /// What a step knows of where it stands.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,17 @@ pub struct StepState {
     pub sequences: usize,
     /// How many of them come before this micro-batch.
     pub first_sequence: usize,
+    /// How the products of the model that learns are quantised, where they are.
+    pub products: Option<Products>,
+}
+
+impl StepState {
+    /// The products of this micro-batch.
+    pub fn products_of(&self, batch: &Batch) -> Option<StepProducts> {
+        let micro_batch = self.first_sequence / batch.sequences.max(1);
+        let of = |products| StepProducts { products, seed: self.seed, step: self.step, micro_batch };
+        self.products.map(of)
+    }
 }
 
 /// A kind of training. The loop owns the optimizer, the job the parameters and the loss.

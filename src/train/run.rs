@@ -8,7 +8,8 @@ use super::state::{self, Numbers};
 use super::{Job, Progress, Schedule, StepState, World};
 use crate::autograd::{Gradients, Params};
 use crate::data::{Batch, Loader, LoaderConfig, Source};
-use crate::device;
+use crate::device::{self, Place, Precision};
+use crate::model::Products;
 use crate::ops::adamw::{self, AdamWOptions, Moments};
 use crate::run::{Checkpoints, Metrics, RunDir};
 use crate::{Error, Result};
@@ -36,6 +37,22 @@ pub struct Options {
     /// Of the data's order.
     pub seed: u64,
     pub checkpoint_every: u64,
+    /// What the recipe asks for; see [`device::asked_precision`].
+    pub precision: Option<Precision>,
+    /// The part of the layers that is not quantised, where it is not the precision's usual one.
+    pub wide_layers: Option<f64>,
+}
+
+impl Options {
+    /// What the job is trained in: what was asked for in this process, or by the recipe.
+    fn precision(&self) -> Option<Precision> {
+        device::asked_precision().or(self.precision)
+    }
+
+    fn products(&self) -> Option<Products> {
+        let products = self.precision().and_then(Products::of)?;
+        Some(Products { wide_layers: self.wide_layers.unwrap_or(products.wide_layers), ..products })
+    }
 }
 
 /// How training ended.
@@ -63,7 +80,7 @@ pub fn train(
     let folder = run.folder(name)?;
     let checkpoints = Checkpoints::new(&folder.join("checkpoints"), KEEP);
     if let Some(place) = device::current() {
-        job.place(&place)?;
+        job.place(&Place { precision: options.precision().unwrap_or(place.precision), ..place })?;
     }
     let mut moments = Moments::new(job.params())?;
     let mut at = Numbers { step: 0, updates: 0, tokens: 0, finished: false };
@@ -124,7 +141,7 @@ fn step(
     moments: &mut Moments,
 ) -> Result<Map<String, Value>> {
     let (learning_rate, seed, sequences) = (options.schedule.at(step), options.seed, batch.sequences);
-    let mut state = StepState { step, learning_rate, seed, sequences, first_sequence: 0 };
+    let mut state = StepState { step, learning_rate, seed, sequences, first_sequence: 0, products: options.products() };
     let valid = batch.valid_tokens();
     if valid == 0 {
         let found = format!("no token to predict in step {step}'s {} sequences of {}", batch.sequences, batch.length);

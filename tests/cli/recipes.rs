@@ -61,6 +61,12 @@ fn values_out_of_range_are_refused_by_key() {
     refused("3e-3", "3e-3\nbeta2 = 1.0", 2, &["train.beta2", "below 1"]);
     refused("3e-3", "3e-3\nmax_grad_norm = nan", 2, &["train.max_grad_norm", "NaN"]);
     refused("checkpoint_every = 2", "checkpoint_every = 0", 2, &["train.checkpoint_every", "0", "at least 1"]);
+    let int4 = "checkpoint_every = 2\nprecision = \"int4\"";
+    refused("checkpoint_every = 2", int4, 2, &["recipe.toml", "int4", "`f32`, `bf16`, `fp8`, `nvfp4`"]);
+    for share in ["1.5", "-0.1", "nan"] {
+        let wide = format!("checkpoint_every = 2\nwide_layers = {share}");
+        refused("checkpoint_every = 2", &wide, 2, &["train.wide_layers", "from 0 to 1"]);
+    }
     let most = "sequences = 9223372036854775807";
     refused("sequences = 4", most, 2, &["train.sequences", "fewer than 2^64"]);
     refused("sequences = 4", "sequences = 1000000000000", 1, &["training", "GiB of memory"]);

@@ -72,6 +72,31 @@ fn a_finished_run_says_the_same_again_and_restores_its_model() {
 }
 
 #[test]
+fn the_precision_of_the_command_line_goes_before_the_recipes() {
+    let folder = Folder::new();
+    let recipe = folder.recipe(TASKS);
+    let model = |out: &str| folder.read(&format!("{out}/model/model.safetensors"));
+    let asked = |precision: &str, recipe: &str, out: &str| {
+        run(["--precision", precision, "pretrain", recipe, "--out", &folder.at(out), "--quiet"]).ok();
+        model(out)
+    };
+    folder.pretrain(&recipe, "plain").json();
+    let plain = model("plain");
+    // Where nothing is quantised, the CPU computes in f32.
+    assert!(asked("f32", &recipe, "f32") == plain && asked("bf16", &recipe, "bf16") == plain);
+    let (fp8, nvfp4) = (asked("fp8", &recipe, "fp8"), asked("nvfp4", &recipe, "nvfp4"));
+    assert!(fp8 != plain && nvfp4 != plain && fp8 != nvfp4);
+    let recipe = folder.recipe_with("checkpoint_every = 2", "checkpoint_every = 2\nprecision = \"nvfp4\"");
+    folder.pretrain(&recipe, "recipe").json();
+    assert!(model("recipe") == nvfp4 && asked("fp8", &recipe, "over") == fp8 && asked("f32", &recipe, "none") == plain);
+    let recipe =
+        folder.recipe_with("checkpoint_every = 2", "checkpoint_every = 2\nprecision = \"fp8\"\nwide_layers = 1.0");
+    folder.pretrain(&recipe, "wide").json();
+    assert!(model("wide") == plain, "no layer is quantised");
+    run(["--precision", "fp16", "inspect", "a"]).failed(2, &["--precision", "fp16", "f32, bf16, fp8 or nvfp4"]);
+}
+
+#[test]
 fn damaged_checkpoints_are_passed_over_and_half_lines_cut() {
     let folder = Folder::new();
     let recipe = folder.recipe(TASKS);

@@ -256,7 +256,7 @@ fn commands_run_on_the_driver_that_the_loader_finds() {
         (&["--device", "cpu", "kernels", "check"], "kernels run on a GPU"),
         (&["--device", "cuda:7", "kernels", "check"], "found 1 CUDA devices"),
         (&["--device", "tpu", "kernels", "list"], "expected cpu, cuda, cuda:N or auto"),
-        (&["--device", "cuda", "--precision", "fp64", "inspect", "nowhere"], "expected f32 or bf16"),
+        (&["--device", "cuda", "--precision", "fp64", "inspect", "nowhere"], "expected f32, bf16, fp8 or nvfp4"),
     ] {
         let output = run(args);
         let stderr = text(&output.stderr);
@@ -306,8 +306,10 @@ fn models_compute_on_the_driver_that_the_loader_finds() {
         trained["loss"].as_f64().unwrap()
     };
     let cpu = loss("cpu", &[], empty.path());
-    for (precision, most) in [("f32", 1e-5), ("bf16", 1e-2)] {
+    for (precision, most) in [("f32", 1e-5), ("bf16", 1e-2), ("fp8", 1e-2), ("nvfp4", 1e-2)] {
         let gpu = loss(precision, &["--device", "cuda", "--precision", precision], driver.path());
+        let name = format!("{precision} on the CPU");
+        let cpu = if precision == "bf16" { cpu } else { loss(&name, &["--precision", precision], empty.path()) };
         assert!((gpu - cpu).abs() < most * cpu, "{precision}: {gpu}, the CPU {cpu}");
     }
 }

@@ -5,17 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use autocompress::autograd::check::check_on;
-use autocompress::autograd::{GradientSink, Gradients, ParamId, Params, Tape, round_to_bf16};
+use autocompress::autograd::check::{Generator, check_on};
+use autocompress::autograd::{GradientSink, Gradients, ParamId, Params, Tape, Var, round_to_bf16};
 use autocompress::data::{Batch, DataConfig, TasksConfig};
 use autocompress::device::cuda::Cuda;
 use autocompress::device::{Place, Precision, compute_on};
 use autocompress::engine::{GenerateOptions, generate};
 use autocompress::model::checkpoint::MtpChoice;
-use autocompress::model::{Input, Lm, Purpose, initialise, load};
+use autocompress::model::{Input, Lm, Products, Purpose, initialise, load};
 use autocompress::ops::adamw::{self, AdamWOptions, Moments};
 use autocompress::ops::cross_entropy::cross_entropy;
 use autocompress::ops::distill_loss::DistillOptions;
+use autocompress::ops::moe_route::{Replay, replay};
+use autocompress::ops::quantize::Dice;
+use autocompress::ops::quantized_grouped_gemm::quantized_grouped_gemm;
+use autocompress::ops::quantized_linear;
 use autocompress::run::RunDir;
 use autocompress::search::{Annealing, RouterOptions, Search, SearchOptions};
 use autocompress::stages::recover::Recover;
@@ -80,16 +84,11 @@ fn batch(step: u64, sequences: usize, length: usize) -> Batch {
 
 #[test]
 fn every_op_on_a_gpu_equals_its_reference() {
-    /// Ops that no trainer calls yet: their kernels are checked by `kernels check` alone.
-    const ON_THE_CPU: [&str; 2] = ["quantize", "quantized_linear"];
     let _alone = alone();
     let sim = Sim::new();
     let (mut faults, mut count) = (Vec::new(), 0);
     for (op, cases) in autocompress::ops::cases() {
         let start = Instant::now();
-        if ON_THE_CPU.contains(&op) {
-            continue;
-        }
         count += cases.len();
         faults.extend(cases.iter().filter_map(|case| check_on(case, &sim.gpu).err()).map(|e| format!("{op}: {e}")));
         println!("{op}: {:.2} s", start.elapsed().as_secs_f64());
@@ -159,7 +158,12 @@ fn search_options() -> SearchOptions {
 
 /// A step's loss and gradients, and the job's gradients still as it has them.
 fn micro_batch(job: &mut dyn Job, batch: &Batch, step: u64) -> (f64, Gradients) {
-    let state = StepState { step, learning_rate: 1e-3, seed: 8, sequences: batch.sequences, first_sequence: 0 };
+    quantised_micro_batch(job, batch, step, None)
+}
+
+fn quantised_micro_batch(job: &mut dyn Job, batch: &Batch, step: u64, products: Option<Products>) -> (f64, Gradients) {
+    let state =
+        StepState { step, learning_rate: 1e-3, seed: 8, sequences: batch.sequences, first_sequence: 0, products };
     let mut grads = Gradients::new(job.params());
     let loss = job.micro_batch(batch, 1.0, &state, &mut grads).unwrap();
     job.after_step(&state).unwrap();
@@ -239,48 +243,211 @@ fn rounded(lm: &Lm) -> Lm {
     Lm::new(lm.config.clone(), params).unwrap()
 }
 
-#[test]
-fn a_search_and_a_recovery_step_in_bf16_are_close_to_the_cpus_rounded_alike() {
-    let _alone = alone();
-    let sim = Sim::new();
-    let parent = rounded(&tiny());
-    let space = Space::from_file(&root().join("presets/spaces/tiny.toml")).unwrap();
-    let space = SearchSpace::new(&space, &parent.config).unwrap();
-    let new = || Search::new(&parent, &space, &[], search_options(), 1).unwrap();
-    let batch = batch(0, 2, 64);
-    let on_cpu = |job: &mut dyn Job| {
-        round_to_bf16(true);
-        let done = micro_batch(job, &batch, 0);
-        round_to_bf16(false);
-        done
-    };
+/// A step of a job.
+struct Step {
+    loss: f64,
+    /// By parameter.
+    grads: Vec<Option<Vec<f32>>>,
+    job: Box<dyn Job>,
+}
+
+/// A step of a job on gpusim in bf16, and the same on the CPU, which rounds where a GPU stores bf16 and sends tokens to the experts
+/// that the GPU chose.
+fn in_bf16(sim: &Sim, new: &dyn Fn() -> Box<dyn Job>, batch: &Batch) -> [Step; 2] {
     let (mut cpu, mut gpu) = (new(), new());
     gpu.place(&sim.place(Precision::Bf16)).unwrap();
-    let ((loss, grads), (gpu_loss, gpu_grads)) = (on_cpu(&mut cpu), micro_batch(&mut gpu, &batch, 0));
-    println!("KD {gpu_loss:.5}, the CPU {loss:.5}");
-    assert!((gpu_loss - loss).abs() <= 0.01 * loss, "{gpu_loss}, the CPU {loss}");
-    let mut least: f64 = 1.0;
-    for (id, param) in cpu.params().iter().filter(|(_, p)| p.name.starts_with("router.output.")) {
-        let (a, b) = (gpu_grads.get(id).unwrap(), grads.get(id).unwrap());
-        let (cosine, ratio) = alike(a.f32(), b.f32());
-        assert!(cosine >= 0.99 && (ratio - 1.0).abs() <= 0.05, "{}: cosine {cosine}, norm times {ratio}", param.name);
-        least = least.min(cosine);
-    }
-    println!("gates' gradients: least cosine {least:.5}");
-    drop((gpu, gpu_grads));
+    let on_gpu = || {
+        let (loss, grads) = micro_batch(&mut *gpu, batch, 0);
+        (loss, host(gpu.params(), &grads))
+    };
+    let ((gpu_loss, gpu_grads), chosen) = recorded(on_gpu);
+    assert_eq!(chosen.len(), 8, "of four MoE layers of the teacher and of the student");
+    let (loss, grads) = played(chosen, || {
+        round_to_bf16(true);
+        let (loss, grads) = micro_batch(&mut *cpu, batch, 0);
+        round_to_bf16(false);
+        (loss, host(cpu.params(), &grads))
+    });
+    [Step { loss: gpu_loss, grads: gpu_grads, job: gpu }, Step { loss, grads, job: cpu }]
+}
 
-    let student = || rounded(&Lm::new(parent.config.clone(), initialise(&parent.config, 5).unwrap()).unwrap());
-    let job = || Recover::new(student(), &parent, DistillOptions::default(), false);
-    let (mut cpu, mut gpu) = (job(), job());
-    gpu.place(&sim.place(Precision::Bf16)).unwrap();
-    let ((loss, grads), (gpu_loss, gpu_grads)) = (on_cpu(&mut cpu), micro_batch(&mut gpu, &batch, 0));
-    assert!((gpu_loss - loss).abs() <= 0.01 * loss, "{gpu_loss}, the CPU {loss}");
-    for (id, param) in cpu.params().iter() {
-        let (Some(a), Some(b)) = (gpu_grads.get(id), grads.get(id)) else { continue };
-        let (cosine, ratio) = alike(a.to_host().unwrap().f32(), b.f32());
-        assert!(cosine >= 0.99 && (ratio - 1.0).abs() <= 0.05, "{}: cosine {cosine}, norm times {ratio}", param.name);
+/// What `work` gives, and the experts it chose.
+fn recorded<T>(work: impl FnOnce() -> T) -> (T, Vec<Vec<u32>>) {
+    replay(Replay::Record(Vec::new()));
+    let done = work();
+    let Replay::Record(chosen) = replay(Replay::Off) else { unreachable!("recorded above") };
+    (done, chosen)
+}
+
+/// What `work` gives with these experts.
+fn played<T>(chosen: Vec<Vec<u32>>, work: impl FnOnce() -> T) -> T {
+    replay(Replay::Play(chosen.into()));
+    let done = work();
+    assert!(matches!(replay(Replay::Off), Replay::Play(left) if left.is_empty()));
+    done
+}
+
+/// The same weights, rounded to bf16, of a random student.
+fn random_student(parent: &Lm) -> Lm {
+    rounded(&Lm::new(parent.config.clone(), initialise(&parent.config, 5).unwrap()).unwrap())
+}
+
+/// Holds KD to 1 %, and of the parameters that `of` picks by name, gradients to a cosine of 0.99 and norms to 5 %.
+fn hold_in_bf16(what: &str, [gpu, cpu]: &[Step; 2], of: impl Fn(&str) -> bool) {
+    let off = (gpu.loss - cpu.loss).abs() / cpu.loss;
+    assert!(off <= 0.01, "{what}: KD {}, the CPU {}", gpu.loss, cpu.loss);
+    hold_alike(what, cpu.job.params(), (&gpu.grads, &cpu.grads), of, [0.99, 0.05]);
+}
+
+/// The gradients' part of it.
+fn hold_alike(
+    what: &str,
+    params: &Params,
+    (got, want): (&[Option<Vec<f32>>], &[Option<Vec<f32>>]),
+    of: impl Fn(&str) -> bool,
+    [cosine_least, norm_most]: [f64; 2],
+) {
+    let (mut least, mut furthest) = ((1f64, ""), (0f64, ""));
+    for ((_, param), (a, b)) in params.iter().zip(got.iter().zip(want)) {
+        let (Some(a), Some(b), true) = (a, b, of(&param.name)) else { continue };
+        let (cosine, ratio) = alike(a, b);
+        let off = (ratio - 1.0).abs();
+        least = if cosine < least.0 { (cosine, &param.name) } else { least };
+        furthest = if off > furthest.0 { (off, &param.name) } else { furthest };
     }
-    drop((gpu, gpu_grads));
+    println!("{what}: least cosine {least:?}, norms off by at most {furthest:?}");
+    assert!(
+        least.0 >= cosine_least && furthest.0 <= norm_most,
+        "{what}: least cosine {least:?}, norms off by {furthest:?}"
+    );
+}
+
+#[test]
+fn a_search_and_a_recovery_step_in_bf16_are_the_cpus_rounded_and_routed_alike() {
+    let _alone = alone();
+    let sim = Sim::new();
+    let parent: &Lm = Box::leak(Box::new(rounded(&tiny())));
+    let space = Space::from_file(&root().join("presets/spaces/tiny.toml")).unwrap();
+    let space: &SearchSpace = Box::leak(Box::new(SearchSpace::new(&space, &parent.config).unwrap()));
+    let batch = batch(0, 2, 64);
+    let search = || Box::new(Search::new(parent, space, &[], search_options(), 1).unwrap()) as Box<dyn Job>;
+    let done = in_bf16(&sim, &search, &batch);
+    hold_in_bf16("search", &done, |name| name.starts_with("router.output."));
+    drop(done);
+    let recover =
+        || Box::new(Recover::new(random_student(parent), parent, DistillOptions::default(), false)) as Box<dyn Job>;
+    let done = in_bf16(&sim, &recover, &batch);
+    hold_in_bf16("recovery", &done, |_| true);
+    drop(done);
+    sim.finish();
+}
+
+#[test]
+fn quantised_search_and_recovery_steps_are_the_cpus() {
+    let _alone = alone();
+    let sim = Sim::new();
+    let parent = tiny();
+    let space = Space::from_file(&root().join("presets/spaces/tiny.toml")).unwrap();
+    let space = SearchSpace::new(&space, &parent.config).unwrap();
+    let batch = batch(0, 2, 64);
+    for precision in [quantized_linear::Precision::Fp8, quantized_linear::Precision::Nvfp4] {
+        let products = Some(Products::new(precision));
+        let search = || Search::new(&parent, &space, &[], search_options(), 1).unwrap();
+        let student = || Lm::new(parent.config.clone(), initialise(&parent.config, 5).unwrap()).unwrap();
+        let recover = || Recover::new(student(), &parent, DistillOptions::default(), false);
+        let start = Instant::now();
+        compare_quantised(
+            &format!("search in {precision:?}"),
+            &sim,
+            (search(), search()),
+            &batch,
+            products,
+            [0.995, 0.02],
+        );
+        // Random weights: one number that goes to its other neighbour early moves all that follows, and 4 bits are far apart.
+        let fp8 = precision == quantized_linear::Precision::Fp8;
+        let bounds = if fp8 { [0.99, 0.08] } else { [0.95, 0.15] };
+        compare_quantised(
+            &format!("recovery in {precision:?}"),
+            &sim,
+            (recover(), recover()),
+            &batch,
+            products,
+            bounds,
+        );
+        println!("{precision:?}: {:.1} s", start.elapsed().as_secs_f64());
+    }
+    sim.finish();
+}
+
+/// Sums of products differ in their last bits, which now and then sends a number to its other neighbour of a few bits. Tokens go to
+/// the same experts. One product alone agrees to 1e-6, as the test below has it.
+fn compare_quantised(
+    what: &str,
+    sim: &Sim,
+    (mut cpu, mut gpu): (impl Job, impl Job),
+    batch: &Batch,
+    products: Option<Products>,
+    bounds: [f64; 2],
+) {
+    gpu.place(&sim.place(Precision::F32)).unwrap();
+    let (plain, _) = quantised_micro_batch(&mut cpu, batch, 0, None);
+    let ((gpu_loss, gpu_grads), chosen) = recorded(|| quantised_micro_batch(&mut gpu, batch, 0, products));
+    let (loss, grads) = played(chosen, || quantised_micro_batch(&mut cpu, batch, 0, products));
+    println!("{what}: KD {gpu_loss:.6}, the CPU {loss:.6}, without quantising {plain:.6}");
+    assert!((plain - loss).abs() > 1e-4 * loss, "{what}: nothing is quantised");
+    assert!((gpu_loss - loss).abs() <= 1e-3 * loss, "{what}: {gpu_loss}, the CPU {loss}");
+    let grads = (&host(cpu.params(), &gpu_grads)[..], &host(cpu.params(), &grads)[..]);
+    hold_alike(what, cpu.params(), grads, |_| true, bounds);
+}
+
+/// y and both gradients of an op, on a GPU or the CPU.
+fn value_and_gradients(
+    gpu: Option<&Arc<Cuda>>,
+    (x, w, dy): (&Tensor, &Tensor, &[Tensor]),
+    op: &dyn Fn(&Tape<'_>, &Var, &Var) -> Vec<Var>,
+) -> Vec<Vec<f32>> {
+    let there = |t: &Tensor| gpu.map_or_else(|| t.clone(), |gpu| t.to_gpu(gpu).unwrap());
+    let tape = Tape::new();
+    let (x, w) = (tape.leaf(there(x)), tape.leaf(there(w)));
+    let outputs = op(&tape, &x, &w);
+    let mut values: Vec<Tensor> = outputs.iter().map(|y| y.value().clone()).collect();
+    let grads = tape.backward_from(&outputs, dy.iter().map(there).collect(), &mut ()).unwrap();
+    values.extend([grads.take(&x).unwrap(), grads.take(&w).unwrap()]);
+    values.iter().map(|value| value.to_host().unwrap().f32().to_vec()).collect()
+}
+
+#[test]
+fn gradients_of_quantised_products_are_the_cpus() {
+    let _alone = alone();
+    let sim = Sim::new();
+    let mut generator = Generator::new(11);
+    let mut normal = |dims: &[usize]| Tensor::from_slice(dims, &generator.normal("", dims, 1.0).values);
+    let (rows, inner) = (150, 70);
+    let x = normal(&[rows, inner]);
+    let (w, dy) = (normal(&[150, inner]), [normal(&[rows, 20]), normal(&[rows, 130])]);
+    let offsets: Arc<[usize]> = Arc::new([0, 20, 20, 150]);
+    let (experts, dys) = (normal(&[3, 40, inner]), [normal(&[rows, 40])]);
+    for precision in [quantized_linear::Precision::Fp8, quantized_linear::Precision::Nvfp4] {
+        let dice = Dice::new(1, 2, 3);
+        let split = |tape: &Tape<'_>, x: &Var, w: &Var| {
+            quantized_linear::quantized_linear_split(tape, x, w, &[20, 130], precision, dice).unwrap()
+        };
+        let grouped = |tape: &Tape<'_>, x: &Var, w: &Var| {
+            vec![quantized_grouped_gemm(tape, x, w, &offsets, precision, dice).unwrap()]
+        };
+        let both = |inputs: (&Tensor, &Tensor, &[Tensor]), op: &dyn Fn(&Tape<'_>, &Var, &Var) -> Vec<Var>| {
+            let (got, want) = (value_and_gradients(Some(&sim.gpu), inputs, op), value_and_gradients(None, inputs, op));
+            assert_eq!(got, value_and_gradients(Some(&sim.gpu), inputs, op), "two runs, the same bits");
+            for (at, (got, want)) in got.iter().zip(&want).enumerate() {
+                let off = relative_difference(got, want);
+                // The operands are the same bits: only sums differ.
+                assert!(off < 1e-6, "{precision:?}: output {at} off by {off:e}");
+            }
+        };
+        both((&x, &w, &dy), &split);
+        both((&x, &experts, &dys), &grouped);
+    }
     sim.finish();
 }
 
@@ -336,6 +503,8 @@ fn recovered(place: Option<Place>, steps: u64, folder: &Path) -> (Vec<f64>, Vec<
         optimizer: AdamWOptions::default(),
         seed: 4,
         checkpoint_every: 1000,
+        precision: None,
+        wide_layers: None,
         table: "recover.training",
     };
     let source = DataConfig::Tasks(TasksConfig::default()).source(256).unwrap();

@@ -105,6 +105,8 @@ fn loop_options(steps: u64, sequences: usize) -> Options {
         optimizer: AdamWOptions::default(),
         seed: 4,
         checkpoint_every: 1000,
+        precision: None,
+        wide_layers: None,
     }
 }
 
@@ -115,7 +117,14 @@ fn run(job: &mut Search<'_>, options: &Options, folder: &Path) -> Summary {
 
 /// The gradients and the loss of step 3, whose batch is computed in parts.
 fn gradients(job: &mut Search<'_>, batch: &Batch, parts: usize) -> (Gradients, f64) {
-    let mut state = StepState { step: 3, learning_rate: 1e-3, seed: 8, sequences: batch.sequences, first_sequence: 0 };
+    let mut state = StepState {
+        step: 3,
+        learning_rate: 1e-3,
+        seed: 8,
+        sequences: batch.sequences,
+        first_sequence: 0,
+        products: None,
+    };
     let mut grads = Gradients::new(job.params());
     let mut loss = 0.0;
     for part in batch.split(parts) {
@@ -303,7 +312,7 @@ fn what_does_not_fit_is_refused() {
     let mut resource = parameters(&space, 0.6);
     let batch = Noise.batch(5, 0, 3, 12).unwrap();
     let mut job = Search::new(&parent, &space, &[], options(), 1).unwrap();
-    let state = StepState { step: 0, learning_rate: 1e-3, seed: 8, sequences: 3, first_sequence: 0 };
+    let state = StepState { step: 0, learning_rate: 1e-3, seed: 8, sequences: 3, first_sequence: 0, products: None };
     let mut grads = Gradients::new(job.params());
     let error = job.micro_batch(&batch, 1.0, &state, &mut grads).unwrap_err().to_string();
     assert!(error.contains("multiple of 2 draws"), "{error}");

@@ -100,7 +100,13 @@ fn interval_gradients_are_sums_of_component_gradients() {
                         places.iter_mut().for_each(|place| **place = Some(mask.clone()));
                         leaf = components;
                     }
-                    let input = Input { tokens: &tokens, segments: &segments, masks: Some(&masks), recompute: false };
+                    let input = Input {
+                        tokens: &tokens,
+                        segments: &segments,
+                        masks: Some(&masks),
+                        recompute: false,
+                        products: None,
+                    };
                     let hidden = lm.forward(&tape, &input).unwrap().hidden;
                     let mut sink = Gradients::new(&lm.params);
                     let grads = tape.backward_from(&[hidden], vec![seed.clone()], &mut sink).unwrap();

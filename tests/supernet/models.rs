@@ -62,7 +62,7 @@ pub fn batch(vocab: usize, length: usize) -> (Vec<u32>, Segments) {
 /// [R·V].
 pub fn logits(lm: &Lm, tokens: &[u32], segments: &Segments, masks: Option<&Masks>) -> Tensor {
     let tape = Tape::inference();
-    let input = Input { tokens, segments, masks, recompute: false };
+    let input = Input { tokens, segments, masks, recompute: false, products: None };
     let hidden = lm.forward(&tape, &input).unwrap().hidden.into_value();
     lm.logits(&hidden).unwrap()
 }

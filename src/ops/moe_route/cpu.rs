@@ -98,6 +98,12 @@ fn weigh(inputs: &Inputs, o: &RouteOptions, row: usize, chosen: &[u32], weights:
     weights.iter_mut().for_each(|w| *w *= factor);
 }
 
+/// The weights [R, K] of a choice that was made elsewhere.
+pub fn weigh_all(inputs: &Inputs, o: &RouteOptions, chosen: &[u32], weights: &mut [f32]) {
+    let rows = chosen.chunks_exact(o.top_k).zip(weights.chunks_exact_mut(o.top_k));
+    rows.enumerate().for_each(|(row, (chosen, weights))| weigh(inputs, o, row, chosen, weights));
+}
+
 /// Adds to dlogits (zeros where an expert was not chosen); returns the score mask's gradient [draws, C].
 pub fn backward(inputs: &Inputs, o: &RouteOptions, chosen: &[u32], dweights: &[f32], dlogits: &mut [f32]) -> Vec<f32> {
     let (k, experts) = (o.top_k, inputs.experts());

@@ -5,6 +5,9 @@ pub mod cases;
 mod cpu;
 mod cuda;
 pub mod reference;
+mod replay;
+
+pub use replay::{Replay, replay};
 
 use crate::autograd::{Mask, Tape, Var};
 use crate::tensor::Tensor;
@@ -47,7 +50,9 @@ pub fn moe_route(
     };
     check(experts, correction_bias, &options)?;
     if let Some(gpu) = logits.value().gpu() {
-        return cuda::moe_route(gpu, tape, logits, correction_bias, options, score_mask);
+        let routing = cuda::moe_route(gpu, tape, logits, correction_bias, options, score_mask)?;
+        replay::record(&routing.experts)?;
+        return Ok(routing);
     }
     let mask_rows = score_mask.map(|m| m.rows(experts, rows)).transpose()?;
     let k = options.top_k;
@@ -55,6 +60,10 @@ pub fn moe_route(
     let weights = Tensor::build([rows, k], |weights| {
         let inputs = cpu::Inputs { logits: logits.f32(), bias: correction_bias.f32(), mask: mask_rows.as_ref() };
         cpu::forward(&inputs, &options, weights, &mut chosen);
+        if let Some(again) = replay::next(rows * k) {
+            chosen = again;
+            cpu::weigh_all(&inputs, &options, &chosen, weights);
+        }
     });
     let keep = score_mask.map_or_else(|| Var::constant(Tensor::zeros([0])), |m| m.keep.clone());
     let (lv, bias, keep_shape, experts_of) =
@@ -70,7 +79,9 @@ pub fn moe_route(
         }
         Ok(())
     });
-    Ok(Routing { weights, experts: Tensor::from_slice([rows, k], &chosen) })
+    let experts = Tensor::from_slice([rows, k], &chosen);
+    replay::record(&experts)?;
+    Ok(Routing { weights, experts })
 }
 
 fn check(experts: usize, bias: &Tensor, o: &RouteOptions) -> Result<()> {

@@ -1,4 +1,4 @@
-use super::{Blocks, Format, quantize, reference};
+use super::{Blocks, Format, cuda, quantize, reference};
 use crate::autograd::Var;
 use crate::autograd::check::{Case, Generator, Input};
 use crate::numerics::Fp8;
@@ -33,7 +33,11 @@ pub fn cases() -> Vec<Case> {
                     format!("{rows} rows of {width}, {format:?} by {blocks:?}"),
                     vec![input(rows, width)],
                     move |_, v| {
-                        let codes = quantize(v[0].value().f32(), [rows, width], format, blocks, None)?;
+                        let (x, size) = (v[0].value(), [rows, width]);
+                        let codes = match x.gpu() {
+                            Some(gpu) => cuda::quantize(gpu, x, size, format, blocks, None)?.to_host(size)?,
+                            None => quantize(x.f32(), size, format, blocks, None)?,
+                        };
                         Ok(vec![Var::constant(Tensor::from_slice([rows, width], &codes.dequantize()))])
                     },
                     move |v| vec![reference::quantize(&v[0], width, format, blocks)],

@@ -1,6 +1,6 @@
 use super::{Blocks, Dice, Format, Quantized, Scales};
 use crate::device::parallel::for_rows;
-use crate::numerics::{Fp8, Rounding, fp4};
+use crate::numerics::{Fp8, Philox, Rounding, fp4};
 
 /// Codes and scales of x [R, width].
 pub fn quantize(x: &[f32], width: usize, format: Format, blocks: Blocks, dice: Option<Dice>) -> (Vec<u8>, Scales) {
@@ -51,19 +51,20 @@ fn encode(x: &[f32], width: usize, format: Format, blocks: Blocks, units: &[f32]
     let (bytes, across) = (format.row_bytes(width), width.div_ceil(columns));
     let mut codes = vec![0; bytes * x.len().checked_div(width).unwrap_or(0)];
     for_rows(&mut codes, bytes, |first, codes| {
+        let mut random = Random::new(dice, width);
         for (i, codes) in codes.chunks_exact_mut(bytes).enumerate() {
             let row = first + i;
             let units = &units[row / rows * across..];
-            for (column, x) in x[row * width..][..width].iter().enumerate() {
-                let rounding = match dice {
-                    None => Rounding::Nearest,
-                    Some(dice) => Rounding::Stochastic(dice.words(row, column, width)[column % 4]),
-                };
-                let unit = units[column / columns];
-                match format {
-                    Format::Fp8(fp8) => codes[column] = fp8.encode(x / unit, rounding),
-                    Format::Nvfp4 if unit == 0.0 => {}
-                    Format::Nvfp4 => codes[column / 2] |= fp4::encode(x / unit, rounding) << (column % 2 * 4),
+            random.start(row);
+            for (block, x) in x[row * width..][..width].chunks(columns).enumerate() {
+                let (unit, at) = (units[block], block * columns);
+                for (column, x) in (at..).zip(x) {
+                    let rounding = random.rounding(column);
+                    match format {
+                        Format::Fp8(fp8) => codes[column] = fp8.encode(x / unit, rounding),
+                        Format::Nvfp4 if unit == 0.0 => {}
+                        Format::Nvfp4 => codes[column / 2] |= fp4::encode(x / unit, rounding) << (column % 2 * 4),
+                    }
                 }
             }
         }
@@ -71,12 +72,65 @@ fn encode(x: &[f32], width: usize, format: Format, blocks: Blocks, units: &[f32]
     codes
 }
 
+/// The random words of a row, four at a time.
+struct Random {
+    dice: Option<(Dice, Philox)>,
+    /// Indices of a row.
+    groups: u64,
+    first: u64,
+    words: [u32; 4],
+}
+
+impl Random {
+    fn new(dice: Option<Dice>, width: usize) -> Random {
+        let dice = dice.map(|dice| (dice, dice.noise()));
+        Random { dice, groups: width.div_ceil(4) as u64, first: 0, words: [0; 4] }
+    }
+
+    fn start(&mut self, row: usize) {
+        self.first = self.dice.map_or(0, |(dice, _)| dice.first.wrapping_add(row as u64 * self.groups));
+    }
+
+    /// Of the row's columns in order, each once.
+    #[inline(always)]
+    fn rounding(&mut self, column: usize) -> Rounding {
+        let Some((_, noise)) = &self.dice else { return Rounding::Nearest };
+        if column.is_multiple_of(4) {
+            self.words = noise.words(self.first.wrapping_add(column as u64 / 4));
+        }
+        Rounding::Stochastic(self.words[column % 4])
+    }
+}
+
+/// The values of all codes, which are exact in f32. What they are multiplied by is f32 (FP8), or a product with e4m3 that is
+/// exact too (NVFP4), so that one rounding is left.
 pub fn dequantize(q: &Quantized) -> Vec<f32> {
+    let (rows, columns) = q.blocks.extent(q.format);
+    let across = q.width.div_ceil(columns);
+    let values: [f32; 256] = std::array::from_fn(|code| match q.format {
+        Format::Fp8(format) => format.decode(code as u8),
+        Format::Nvfp4 => fp4::decode(code as u8 & 0xF),
+    });
     let mut x = vec![0.0; q.rows * q.width];
     for_rows(&mut x, q.width, |first, x| {
         for (i, x) in x.chunks_exact_mut(q.width).enumerate() {
-            for (column, x) in x.iter_mut().enumerate() {
-                *x = q.exact(first + i, column) as f32;
+            let row = first + i;
+            let codes = &q.codes[row * q.format.row_bytes(q.width)..];
+            for (block, x) in x.chunks_mut(columns).enumerate() {
+                let (at, scale) = (block * columns, row / rows * across + block);
+                match &q.scales {
+                    Scales::F32(scales) => {
+                        let codes = codes[at..].iter();
+                        x.iter_mut().zip(codes).for_each(|(x, code)| *x = values[usize::from(*code)] * scales[scale]);
+                    }
+                    Scales::E4m3 { codes: scales, of_tensor } => {
+                        let unit = Fp8::E4m3.decode(scales[scale]);
+                        for (column, x) in (at..).zip(x) {
+                            let code = codes[column / 2] >> (column % 2 * 4) & 0xF;
+                            *x = values[usize::from(code)] * unit * of_tensor;
+                        }
+                    }
+                }
             }
         }
     });

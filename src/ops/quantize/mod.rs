@@ -10,13 +10,16 @@
 
 pub mod cases;
 mod cpu;
+pub(in crate::ops) mod cuda;
 mod hadamard;
 pub mod reference;
+mod stretches;
 
 use crate::numerics::{Fp8, Philox, fp4};
 use crate::{Error, Result};
 
 pub use hadamard::hadamard;
+pub use stretches::Stretches;
 
 /// What an element becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,18 +72,29 @@ impl Blocks {
 /// `first` + r·⌈W / 4⌉ + ⌊j / 4⌋ of the step's stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Dice {
-    pub noise: Philox,
+    pub seed: u64,
+    pub step: u64,
     pub first: u64,
 }
 
 impl Dice {
-    /// Streams of quantisers lie apart from those of other draws, which are the steps themselves.
     pub fn new(seed: u64, step: u64, first: u64) -> Dice {
-        Dice { noise: Philox::new(seed, (1 << 63) + step), first }
+        Dice { seed, step, first }
     }
 
-    fn words(&self, row: usize, column: usize, width: usize) -> [u32; 4] {
-        self.noise.words(self.first + row as u64 * width.div_ceil(4) as u64 + column as u64 / 4)
+    /// The words of the same tensor quantised by columns, behind all of those by rows.
+    pub fn columns(self) -> Dice {
+        Dice { first: self.first.wrapping_add(1 << 34), ..self }
+    }
+
+    /// The words of part `i` of a tensor.
+    pub fn part(self, i: usize) -> Dice {
+        Dice { first: self.first.wrapping_add((i as u64) << 35), ..self }
+    }
+
+    /// Streams of quantisers lie apart from those of other draws, which are the steps themselves.
+    fn noise(&self) -> Philox {
+        Philox::new(self.seed, (1 << 63) + self.step)
     }
 }
 

@@ -1,68 +1,95 @@
-use super::Precision;
+use super::{Part, Precision};
 use crate::Result;
+use crate::autograd::rounds_to_bf16;
 use crate::device::gemm::{Mat, par_matmul};
-use crate::numerics::Fp8;
-use crate::ops::quantize::{Blocks, Dice, Format, hadamard, quantize};
+use crate::ops::quantize::{Blocks, Dice, hadamard, quantize};
+use half::bf16;
 
-/// The sizes of y [rows, out] = x [rows, inner]·W [out, inner]ᵀ.
-#[derive(Clone, Copy)]
-pub struct Product {
-    pub rows: usize,
-    pub inner: usize,
-    pub out: usize,
-    pub precision: Precision,
+/// What x [rows, width] decodes to once it is quantised.
+fn decoded(x: &[f32], size: [usize; 2], precision: Precision, blocks: Blocks) -> Result<Vec<f32>> {
+    Ok(quantize(x, size, precision.values(), blocks, None)?.dequantize())
 }
 
-impl Product {
-    fn values(self) -> Format {
-        match self.precision {
-            Precision::Fp8 => Format::Fp8(Fp8::E4m3),
-            Precision::Nvfp4 => Format::Nvfp4,
+/// The same of a gradient.
+fn decoded_gradient(
+    dy: &[f32],
+    size: [usize; 2],
+    precision: Precision,
+    blocks: Blocks,
+    dice: Dice,
+) -> Result<Vec<f32>> {
+    let (format, dice) = precision.gradients(dice);
+    Ok(quantize(dy, size, format, blocks, dice)?.dequantize())
+}
+
+/// A GPU that stores bf16 stores the transform so too.
+pub fn as_stored(mut transformed: Vec<f32>) -> Vec<f32> {
+    if rounds_to_bf16() {
+        transformed.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32());
+    }
+    transformed
+}
+
+/// x as the forward pass multiplies it.
+pub fn input(x: &[f32], size: [usize; 2], precision: Precision) -> Result<Vec<f32>> {
+    decoded(x, size, precision, Blocks::Rows)
+}
+
+/// x along its rows, for weight gradients: [rows, inner] and how many rows.
+pub fn turned(x: &[f32], [rows, inner]: [usize; 2], precision: Precision) -> Result<(Vec<f32>, usize)> {
+    match precision {
+        Precision::Fp8 => Ok((decoded(x, [rows, inner], precision, Blocks::Columns)?, rows)),
+        Precision::Nvfp4 => {
+            let rows = rows.next_multiple_of(16);
+            let x = as_stored(hadamard(x, inner));
+            Ok((decoded(&x, [rows, inner], precision, Blocks::Columns)?, rows))
         }
     }
+}
 
-    /// The format of gradients and how they round.
-    fn gradients(self, dice: Dice) -> (Format, Option<Dice>) {
-        match self.precision {
-            Precision::Fp8 => (Format::Fp8(Fp8::E5m2), None),
-            Precision::Nvfp4 => (Format::Nvfp4, Some(dice)),
-        }
+impl Part {
+    /// The part's rows of W, as products take them.
+    pub fn weight(&self, w: &[f32], precision: Precision) -> Result<Vec<f32>> {
+        let w = &w[self.first * self.inner..][..self.width * self.inner];
+        decoded(w, [self.width, self.inner], precision, Blocks::Squares)
     }
 
-    /// What W decodes to.
-    pub fn weight(self, w: &[f32]) -> Result<Vec<f32>> {
-        Ok(quantize(w, [self.out, self.inner], self.values(), Blocks::Squares, None)?.dequantize())
+    /// y = x·Wᵀ; `x` as [`input`] gives it, `w` as [`Part::weight`].
+    pub fn forward(&self, x: &[f32], w: &[f32], y: &mut [f32]) {
+        let w = Mat::new(w, self.width, self.inner).t();
+        par_matmul(Mat::new(x, self.rows, self.inner), w, y, self.width, false);
     }
 
-    /// `w` as `weight` gives it.
-    pub fn forward(self, x: &[f32], w: &[f32]) -> Result<Vec<f32>> {
-        let x = quantize(x, [self.rows, self.inner], self.values(), Blocks::Rows, None)?.dequantize();
-        let mut y = vec![0.0; self.rows * self.out];
-        let w = Mat::new(w, self.out, self.inner).t();
-        par_matmul(Mat::new(&x, self.rows, self.inner), w, &mut y, self.out, false);
-        Ok(y)
+    /// dx = dy·W, or dx +=.
+    pub fn input_grad(
+        &self,
+        dy: &[f32],
+        w: &[f32],
+        dx: &mut [f32],
+        accumulate: bool,
+        (precision, dice): (Precision, Dice),
+    ) -> Result<()> {
+        let dy = decoded_gradient(dy, [self.rows, self.width], precision, Blocks::Rows, dice)?;
+        let w = Mat::new(w, self.width, self.inner);
+        par_matmul(Mat::new(&dy, self.rows, self.width), w, dx, self.inner, accumulate);
+        Ok(())
     }
 
-    pub fn input_grad(self, dy: &[f32], w: &[f32], dice: Dice) -> Result<Vec<f32>> {
-        let (format, dice) = self.gradients(dice);
-        let dy = quantize(dy, [self.rows, self.out], format, Blocks::Rows, dice)?.dequantize();
-        let mut dx = vec![0.0; self.rows * self.inner];
-        let w = Mat::new(w, self.out, self.inner);
-        par_matmul(Mat::new(&dy, self.rows, self.out), w, &mut dx, self.inner, false);
-        Ok(dx)
-    }
-
-    pub fn weight_grad(self, dy: &[f32], x: &[f32], dice: Dice) -> Result<Vec<f32>> {
-        let behind_rows = dice.first + (self.rows * self.out.div_ceil(4)) as u64;
-        let (format, dice) = self.gradients(Dice { first: behind_rows, ..dice });
-        let (dy, x, rows) = match self.precision {
-            Precision::Fp8 => (dy.to_vec(), x.to_vec(), self.rows),
-            Precision::Nvfp4 => (hadamard(dy, self.out), hadamard(x, self.inner), self.rows.next_multiple_of(16)),
-        };
-        let dy = quantize(&dy, [rows, self.out], format, Blocks::Columns, dice)?.dequantize();
-        let x = quantize(&x, [rows, self.inner], self.values(), Blocks::Columns, None)?.dequantize();
-        let mut dw = vec![0.0; self.out * self.inner];
-        par_matmul(Mat::new(&dy, rows, self.out).t(), Mat::new(&x, rows, self.inner), &mut dw, self.inner, false);
-        Ok(dw)
+    /// The part's rows of dW = dyᵀ·x, or +=; `x` as [`turned`] gives it.
+    pub fn weight_grad(
+        &self,
+        dy: &[f32],
+        (x, rows): (&[f32], usize),
+        dw: &mut [f32],
+        accumulate: bool,
+        (precision, dice): (Precision, Dice),
+    ) -> Result<()> {
+        let transformed = (precision == Precision::Nvfp4).then(|| as_stored(hadamard(dy, self.width)));
+        let dy = transformed.as_deref().unwrap_or(dy);
+        let dy = decoded_gradient(dy, [rows, self.width], precision, Blocks::Columns, dice.columns())?;
+        let dw = &mut dw[self.first * self.inner..][..self.width * self.inner];
+        let dy = Mat::new(&dy, rows, self.width).t();
+        par_matmul(dy, Mat::new(x, rows, self.inner), dw, self.inner, accumulate);
+        Ok(())
     }
 }

@@ -10,11 +10,13 @@
 //! backward pass.
 
 pub mod cases;
-mod cpu;
+pub(in crate::ops) mod cpu;
+pub(in crate::ops) mod cuda;
 pub mod reference;
 
-use super::quantize::Dice;
+use super::quantize::{Dice, Format};
 use crate::autograd::{Tape, Var};
+use crate::numerics::Fp8;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 
@@ -25,10 +27,53 @@ pub enum Precision {
     Nvfp4,
 }
 
-/// x [R, in], weight [out, in] → [R, out]. `dice` rounds the gradients of NVFP4: dy by rows takes its first R·⌈out / 4⌉
-/// indices, dy by columns as many as the rows after padding to sixteen need. On the CPU; kernels of the same products are
-/// in cuda/quantized_linear.cu.
+impl Precision {
+    /// The format of activations and weights.
+    pub(crate) fn values(self) -> Format {
+        match self {
+            Precision::Fp8 => Format::Fp8(Fp8::E4m3),
+            Precision::Nvfp4 => Format::Nvfp4,
+        }
+    }
+
+    /// The format of gradients and how they round.
+    pub(crate) fn gradients(self, dice: Dice) -> (Format, Option<Dice>) {
+        match self {
+            Precision::Fp8 => (Format::Fp8(Fp8::E5m2), None),
+            Precision::Nvfp4 => (Format::Nvfp4, Some(dice)),
+        }
+    }
+}
+
+/// Output columns `first .. first + width`: rows of the weight, quantised as a matrix of their own.
+#[derive(Clone, Copy)]
+struct Part {
+    rows: usize,
+    inner: usize,
+    first: usize,
+    width: usize,
+    dice: Dice,
+}
+
+/// x [R, in], weight [out, in] → [R, out]. `dice` rounds the gradients of NVFP4, with words of the 2³⁵ indices from
+/// `dice.first` on.
 pub fn quantized_linear(tape: &Tape<'_>, x: &Var, weight: &Var, precision: Precision, dice: Dice) -> Result<Var> {
+    let out = weight.dims().first().copied().unwrap_or(0);
+    let mut parts = quantized_linear_split(tape, x, weight, &[out], precision, dice)?;
+    Ok(parts.pop().unwrap_or_else(|| unreachable!("one width in, one part out")))
+}
+
+/// As [`quantized_linear`], with the output columns in several tensors: widths w₁ … wₙ, summing to `out`, give [R, w₁] …
+/// [R, wₙ], each with the rows of the weight that make it quantised apart and 2³⁵ indices of
+/// its own.
+pub fn quantized_linear_split(
+    tape: &Tape<'_>,
+    x: &Var,
+    weight: &Var,
+    widths: &[usize],
+    precision: Precision,
+    dice: Dice,
+) -> Result<Vec<Var>> {
     let &[out, inner] = weight.dims() else {
         return Err(Error::contract("quantized_linear", "weight", weight.dims(), "[out, in]"));
     };
@@ -36,24 +81,51 @@ pub fn quantized_linear(tape: &Tape<'_>, x: &Var, weight: &Var, precision: Preci
     if found != inner {
         return Err(Error::contract("quantized_linear", "x", x.dims(), format!("[R, {inner}]")));
     }
-    for (name, input) in [("x", x), ("weight", weight)] {
-        if input.value().gpu().is_some() {
-            return Err(Error::contract("quantized_linear", name, input.value(), "a tensor on the CPU"));
-        }
+    if widths.iter().sum::<usize>() != out {
+        return Err(Error::contract("quantized_linear", "widths", widths, format!("a sum of {out}")));
     }
-    let product = cpu::Product { rows, inner, out, precision };
-    let w = product.weight(weight.value().f32())?;
-    let y = product.forward(x.value().f32(), &w)?;
+    let mut first = 0;
+    let part = |(i, width): (usize, &usize)| {
+        let part = Part { rows, inner, first, width: *width, dice: dice.part(i) };
+        first += width;
+        part
+    };
+    let parts: Vec<Part> = widths.iter().enumerate().map(part).collect();
+    if let Some(gpu) = x.value().gpu() {
+        return cuda::quantized_linear(gpu, tape, x, weight, parts, precision);
+    }
+    let quantized = cpu::input(x.f32(), [rows, inner], precision)?;
+    let weights: Vec<Vec<f32>> =
+        parts.iter().map(|part| part.weight(weight.f32(), precision)).collect::<Result<_>>()?;
+    let output = |(part, w): (&Part, &Vec<f32>)| Tensor::build([rows, part.width], |y| part.forward(&quantized, w, y));
+    let outputs = parts.iter().zip(&weights).map(output).collect();
     let (xv, w_shape) = (x.value().clone(), weight.shape().clone());
-    Ok(tape.record1("quantized_linear", &[x, weight], Tensor::from_slice([rows, out], &y), move |ctx| {
-        let Some(dy) = ctx.output(0) else { return Ok(()) };
+    Ok(tape.record("quantized_linear", &[x, weight], outputs, move |ctx| {
+        let grads: Vec<(usize, Tensor)> = (0..parts.len()).filter_map(|i| Some((i, ctx.output(i)?))).collect();
         if ctx.needs(0) {
-            ctx.add(0, Tensor::from_slice(xv.shape().clone(), &product.input_grad(dy.f32(), &w, dice)?));
+            let mut dx = Tensor::zeros(xv.shape().clone());
+            for (n, (i, dy)) in grads.iter().enumerate() {
+                let (part, w) = (&parts[*i], &weights[*i]);
+                part.input_grad(dy.f32(), w, dx.f32_mut(), n > 0, (precision, part.dice))?;
+            }
+            ctx.add(0, dx);
         }
-        if ctx.needs(1) {
-            ctx.add(1, Tensor::from_slice(w_shape, &product.weight_grad(dy.f32(), xv.f32(), dice)?));
+        if !ctx.needs(1) {
+            return Ok(());
         }
-        Ok(())
+        let (x, padded) = cpu::turned(xv.f32(), [rows, inner], precision)?;
+        let whole = grads.len() == parts.len();
+        ctx.write(1, || Ok(Tensor::build(w_shape, |_| {})), &mut |dw, accumulate| {
+            let dw = dw.f32_mut();
+            if !whole && !accumulate {
+                dw.fill(0.0); // a part that did not reach the loss leaves its rows untouched
+            }
+            for (i, dy) in &grads {
+                let part = &parts[*i];
+                part.weight_grad(dy.f32(), (&x, padded), dw, accumulate, (precision, part.dice))?;
+            }
+            Ok(())
+        })
     }))
 }
 

@@ -1,14 +1,10 @@
 use super::Precision;
-use crate::numerics::Fp8;
 use crate::ops::linear::reference::linear;
-use crate::ops::quantize::{Blocks, Format, Quantized, reference::quantize};
+use crate::ops::quantize::{Blocks, Quantized, reference::quantize};
 
 /// y = x·Wᵀ, with x [R, inner] by rows and W [out, inner] by squares.
 pub fn quantized_linear(x: &[f64], w: &[f64], inner: usize, precision: Precision) -> Vec<f64> {
-    let format = match precision {
-        Precision::Fp8 => Format::Fp8(Fp8::E4m3),
-        Precision::Nvfp4 => Format::Nvfp4,
-    };
+    let format = precision.values();
     linear(&quantize(x, inner, format, Blocks::Rows), &quantize(w, inner, format, Blocks::Squares), inner)
 }
 

@@ -95,7 +95,7 @@ pub fn mean_loss(parent: &Lm, student: &Lm, batches: &[Batch], options: &Distill
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in batches {
         let tape = Tape::inference();
-        let student = Student { lm: student, masks: None, recompute: false };
+        let student = Student { lm: student, masks: None, recompute: false, products: None };
         let loss = distillation(&tape, parent, student, batch, options)?;
         let count = batch.valid_tokens() as u64;
         sum += f64::from(loss.value().item()) * count as f64;

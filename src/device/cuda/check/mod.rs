@@ -22,6 +22,7 @@ mod moe_permute;
 mod moe_route;
 mod problem;
 mod quantize;
+mod quantized_grouped_gemm;
 mod quantized_linear;
 mod relu2;
 mod residual_add;
@@ -68,6 +69,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("moe_permute", moe_permute::check),
     ("moe_route", moe_route::check),
     ("quantize", quantize::check),
+    ("quantized_grouped_gemm", quantized_grouped_gemm::check),
     ("quantized_linear", quantized_linear::check),
     ("relu2", relu2::check),
     ("residual_add", residual_add::check),

@@ -4,7 +4,7 @@ use super::bench::{Bench, Data, Float};
 use super::masks::address;
 use crate::Error;
 use crate::numerics::{Fp8, fp4};
-use crate::ops::quantize::{Blocks, Dice, Format, Scales, cases, hadamard, quantize, reference};
+use crate::ops::quantize::{Blocks, Dice, Format, Scales, Stretches, cases, hadamard, quantize, reference};
 
 /// Rows and columns: those of the op's cases, and more than one tile of each with whole rows of 16 bytes.
 const SIZES: [(usize, usize); 7] = [(0, 4), (1, 1), (3, 5), (17, 33), (33, 130), (131, 36), (130, 264)];
@@ -28,6 +28,7 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{rows}×{width} {}", dtype.name()));
             transformed(bench, dtype, &x, [rows, width])?;
         }
+        stretched(bench, dtype)?;
         broken(bench, dtype)?;
         ties(bench, dtype)?;
         amax(bench, dtype)?;
@@ -163,6 +164,45 @@ fn transformed(bench: &mut Bench, dtype: Float, x: &[f32], [rows, width]: [usize
     bench.launch(&symbol, &args)?;
     let sums = |values: &[f32]| -> Vec<u32> { values.iter().map(|v| (v + 0.0).to_bits()).collect() };
     bench.equal("transformed", &sums(&y.read()?), &sums(&want));
+    Ok(())
+}
+
+/// Rows of experts, each from a new edge on; zeros behind the last.
+fn stretched(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
+    let offsets = [0usize, 3, 3, 140, 156];
+    let width = 70;
+    let x = dtype.round(&cases::input(156, width).values);
+    for (edge, kernel) in [(16, "stretches"), (128, "stretches"), (16, "hadamard_stretches")] {
+        let symbol = format!("quantize_{kernel}_{}", dtype.name());
+        if !bench.wants(|s| s == symbol) {
+            continue;
+        }
+        bench.case(format!("{kernel} to edges of {edge} in {}", dtype.name()));
+        let stretches = Stretches::new(&offsets, edge);
+        let tiles: Vec<u32> = stretches.starts.iter().map(|start| (start / edge) as u32).collect();
+        let rows = stretches.rows() + 2 * edge;
+        let mut want = match kernel {
+            "stretches" => stretches.spread(&x, width),
+            _ => dtype.round(&stretches.hadamard(&x, width)),
+        };
+        want.resize(rows * width, 0.0);
+        let (device, y) = (bench.put(dtype, &x)?, bench.room(dtype, want.len())?);
+        let starts = bench.cuda.upload(&offsets.map(|at| at as u32))?;
+        let tiles = bench.cuda.upload(&tiles)?;
+        let args = abi::QuantizeStretches {
+            x: device.ptr(),
+            y: y.ptr(),
+            offsets: starts.ptr(),
+            tiles: tiles.ptr(),
+            rows: rows as u32,
+            width: width as u32,
+            experts: 4,
+            edge: edge as u32,
+        };
+        bench.launch(&symbol, &args)?;
+        let sums = |values: &[f32]| -> Vec<u32> { values.iter().map(|v| (v + 0.0).to_bits()).collect() };
+        bench.equal("spread", &sums(&y.read()?), &sums(&want));
+    }
     Ok(())
 }
 
