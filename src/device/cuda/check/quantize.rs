@@ -28,7 +28,8 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{rows}×{width} {}", dtype.name()));
             transformed(bench, dtype, &x, [rows, width])?;
         }
-        stretched(bench, dtype)?;
+        stretched(bench, dtype, 70)?;
+        stretched(bench, dtype, 72)?;
         broken(bench, dtype)?;
         ties(bench, dtype)?;
         amax(bench, dtype)?;
@@ -168,16 +169,15 @@ fn transformed(bench: &mut Bench, dtype: Float, x: &[f32], [rows, width]: [usize
 }
 
 /// Rows of experts, each from a new edge on; zeros behind the last.
-fn stretched(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
+fn stretched(bench: &mut Bench, dtype: Float, width: usize) -> Result<(), CudaError> {
     let offsets = [0usize, 3, 3, 140, 156];
-    let width = 70;
     let x = dtype.round(&cases::input(156, width).values);
     for (edge, kernel) in [(16, "stretches"), (128, "stretches"), (16, "hadamard_stretches")] {
         let symbol = format!("quantize_{kernel}_{}", dtype.name());
         if !bench.wants(|s| s == symbol) {
             continue;
         }
-        bench.case(format!("{kernel} to edges of {edge} in {}", dtype.name()));
+        bench.case(format!("{kernel} of {width} to edges of {edge} in {}", dtype.name()));
         let stretches = Stretches::new(&offsets, edge);
         let tiles: Vec<u32> = stretches.starts.iter().map(|start| (start / edge) as u32).collect();
         let rows = stretches.rows() + 2 * edge;
