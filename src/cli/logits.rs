@@ -1,5 +1,7 @@
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use super::output;
 use crate::autograd::Tape;
 use crate::model::checkpoint::{MtpChoice, Stored, header};
@@ -18,6 +20,9 @@ pub struct Args {
     /// Where to write the logits: safetensors, F32 [T, V] under the sequence's number.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Print what was written as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 pub fn run(args: Args) -> Result<()> {
@@ -35,6 +40,12 @@ pub fn run(args: Args) -> Result<()> {
         })
     })?;
     let rows: usize = sequences.iter().map(Vec::len).sum();
+    if args.json {
+        let [sequences, vocab_size] = [sequences.len(), lm.config.vocab_size];
+        return output::json(
+            &json!({ "sequences": sequences, "rows": rows, "vocab_size": vocab_size, "file": args.out }),
+        );
+    }
     output::line(&format!("{} sequences, {rows} rows of logits → {}", sequences.len(), args.out.display()))
 }
 

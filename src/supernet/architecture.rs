@@ -99,10 +99,14 @@ impl SearchSpace {
     }
 
     /// The student's configuration. Fails where no layer is left.
+    ///
+    /// `time_step_min`, which the family uses for initialisation alone, is lowered to the limit that the scan keeps:
+    /// transformers floors Mamba's time steps at it, and a trained model may go below.
     pub fn config_of(&self, choice: &Choice) -> Result<Config> {
         let mut config = self.parent.clone();
         config.layers = self.layers_of(choice)?.into_iter().map(|(_, layer)| layer).collect();
         config.hidden_size = self.size(choice, Axis::Hidden, None, config.hidden_size);
+        config.layers.iter_mut().for_each(lower_time_step_min);
         config.validate(Path::new("architecture"))?;
         Ok(config)
     }
@@ -153,4 +157,11 @@ impl SearchSpace {
 
 fn index_of(gate: &Gate, size: usize) -> Option<usize> {
     gate.candidates.iter().position(|candidate| *candidate == size)
+}
+
+/// To the lower end of `time_step_limit`; where that is 0, to the least number that still has a logarithm.
+fn lower_time_step_min(layer: &mut Layer) {
+    if let Layer::Mamba(m) = layer {
+        m.time_step_min = m.time_step_min.min(m.time_step_limit.0.max(f32::MIN_POSITIVE));
+    }
 }

@@ -11,14 +11,10 @@ use crate::model::config::Layer;
 
 /// The model of [`SearchSpace::config_of`], its weights the prefixes of `sorted`, which has the parent's sizes.
 ///
-/// `time_step_min`, which the family uses for initialisation alone, is lowered to the limit that the scan keeps:
-/// transformers floors Mamba's time steps at it, and a trained model may go below.
-///
 /// # Errors
 /// [`crate::Error::Contract`] where `sorted` is another model or `choice` belongs to another space.
 pub fn extract(sorted: &Lm, space: &SearchSpace, choice: &Choice) -> Result<Lm> {
-    let mut config = space.config_of(choice)?;
-    config.layers.iter_mut().for_each(lower_time_step_min);
+    let config = space.config_of(choice)?;
     check_model(sorted, &space.parent)?;
     let layers = space
         .layers_of(choice)?
@@ -26,13 +22,6 @@ pub fn extract(sorted: &Lm, space: &SearchSpace, choice: &Choice) -> Result<Lm> 
         .map(|(source, layer)| LayerSelection { source, units: prefixes(&space.parent.layers[source], &layer) });
     let selection = Selection { hidden: (0..config.hidden_size).collect(), layers: layers.collect() };
     select(sorted, &selection, config)
-}
-
-/// To the lower end of `time_step_limit`; where that is 0, to the least number that still has a logarithm.
-fn lower_time_step_min(layer: &mut Layer) {
-    if let Layer::Mamba(m) = layer {
-        m.time_step_min = m.time_step_min.min(m.time_step_limit.0.max(f32::MIN_POSITIVE));
-    }
 }
 
 fn prefixes(parent: &Layer, student: &Layer) -> Units {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::measure::unit_of;
-use super::{Compression, extract, recover, search};
+use super::{Compression, Method, extract, recover, screen, search};
 use crate::model::config::Layer;
 use crate::report::{
     CardLimit, CardRow, FrontMatter, LimitResult, ModelCard, Quality, RoundResult, Training, base_model, inherited,
@@ -117,13 +117,27 @@ fn of_round(round: &RoundResult) -> Vec<CardLimit> {
 }
 
 fn trainings(c: &Compression, recovered: bool) -> Result<Vec<Training>> {
-    let searched = search::read(c)?;
-    let mut trainings = vec![Training {
-        name: if searched.converged { "search" } else { "search, not converged" }.into(),
-        steps: searched.steps,
-        tokens: searched.tokens,
-        seed: c.recipe.search.training.seed,
-        loss: searched.distillation,
+    let mut trainings = vec![match c.method {
+        Method::Search => {
+            let searched = search::read(c)?;
+            Training {
+                name: if searched.converged { "search" } else { "search, not converged" }.into(),
+                steps: searched.steps,
+                tokens: searched.tokens,
+                seed: c.recipe.search.training.seed,
+                loss: searched.distillation,
+            }
+        }
+        Method::Minitron => {
+            let screened = screen::read(c)?;
+            Training {
+                name: format!("screening of {} candidates", screened.trained().count()),
+                steps: c.recipe.minitron.steps,
+                tokens: screened.tokens,
+                seed: c.recipe.recover.training.seed,
+                loss: screened.trained().find_map(|best| best.score).unwrap_or(f64::NAN),
+            }
+        }
     }];
     if recovered {
         let recovery = recover::read(c)?;
@@ -139,17 +153,26 @@ fn trainings(c: &Compression, recovered: bool) -> Result<Vec<Training>> {
 }
 
 fn notes(c: &Compression, extracted: &extract::Extracted) -> Result<Vec<String>> {
-    let changed = &extracted.gates_changed;
-    let names = if changed.is_empty() { String::new() } else { format!(": {}", changed.join(", ")) };
-    let gates = c.space.gates.len();
-    Ok(vec![
-        format!("Searched in a space of {} architectures.", c.space.count()),
-        format!(
-            "{} of {gates} choices differ from the search's leading ones, to meet the limits{names}.",
-            changed.len()
-        ),
-        "The weights are the parent's, sorted by importance and cut; recovery distils the parent's logits.".into(),
-    ])
+    let chosen = match c.method {
+        Method::Search => {
+            let changed = &extracted.gates_changed;
+            let names = if changed.is_empty() { String::new() } else { format!(": {}", changed.join(", ")) };
+            let of = format!("{} of {}", changed.len(), c.space.gates.len());
+            vec![
+                format!("Searched in a space of {} architectures.", c.space.count()),
+                format!("{of} choices differ from the search's leading ones, to meet the limits{names}."),
+            ]
+        }
+        Method::Minitron => {
+            let screened = screen::read(c)?;
+            vec![format!(
+                "Chosen by a short distillation among the uniform architectures that use the limits up: {} of {} within them.",
+                screened.maximal, screened.within
+            )]
+        }
+    };
+    let made = "The weights are the parent's, sorted by importance and cut; recovery distils the parent's logits.";
+    Ok([chosen, vec![made.into()]].concat())
 }
 
 /// Without the folders that it lay in on the machine it was made on.
