@@ -1,5 +1,11 @@
 //! What is measured: each op's kernels at a shape.
 
+mod attention;
+mod grouped_gemm;
+mod losses;
+mod moe_route;
+mod ssd_scan;
+
 use std::ptr::null_mut;
 
 use super::super::embedded::abi;
@@ -9,7 +15,28 @@ use super::workload::{Set, Workload};
 
 pub const SPECS: &[Spec] = &[
     Spec { op: "adamw", letters: &["elements"], paper: &[100_000_000], small: &[65_536], make: adamw },
+    Spec {
+        op: "attention",
+        letters: &["T", "Hq", "Hkv", "D"],
+        paper: &[8192, 32, 2, 128],
+        small: &[128, 4, 2, 64],
+        make: attention::attention,
+    },
     Spec { op: "causal_conv1d", letters: &["R", "C"], paper: &[8192, 6144], small: &[256, 256], make: causal_conv1d },
+    Spec {
+        op: "cross_entropy",
+        letters: &["R", "V"],
+        paper: &[8192, 131_072],
+        small: &[64, 512],
+        make: losses::cross_entropy,
+    },
+    Spec {
+        op: "distill_loss",
+        letters: &["R", "V"],
+        paper: &[8192, 131_072],
+        small: &[64, 512],
+        make: losses::distill_loss,
+    },
     Spec {
         op: "embedding",
         letters: &["R", "V", "d"],
@@ -23,6 +50,13 @@ pub const SPECS: &[Spec] = &[
         paper: &[8192, 8, 512],
         small: &[64, 4, 128],
         make: gated_group_norm,
+    },
+    Spec {
+        op: "grouped_gemm",
+        letters: &["R", "E", "out", "in"],
+        paper: &[49_152, 128, 1856, 2688],
+        small: &[512, 4, 128, 256],
+        make: grouped_gemm::grouped_gemm,
     },
     Spec {
         op: "linear",
@@ -45,6 +79,13 @@ pub const SPECS: &[Spec] = &[
         small: &[64, 16, 6, 256],
         make: moe_permute,
     },
+    Spec {
+        op: "moe_route",
+        letters: &["R", "E", "K"],
+        paper: &[8192, 128, 6],
+        small: &[64, 32, 6],
+        make: moe_route::moe_route,
+    },
     Spec { op: "quantize", letters: &["R", "W"], paper: &[8192, 2688], small: &[256, 512], make: quantize },
     Spec {
         op: "quantized_linear",
@@ -56,6 +97,13 @@ pub const SPECS: &[Spec] = &[
     Spec { op: "relu2", letters: &["R", "F"], paper: &[8192, 3712], small: &[64, 512], make: relu2 },
     Spec { op: "residual_add", letters: &["R", "d"], paper: &[8192, 2688], small: &[64, 512], make: residual_add },
     Spec { op: "rms_norm", letters: &["R", "d"], paper: &[8192, 2688], small: &[256, 512], make: rms_norm },
+    Spec {
+        op: "ssd_scan",
+        letters: &["T", "H", "P", "G", "N"],
+        paper: &[8192, 64, 64, 8, 128],
+        small: &[128, 4, 64, 2, 64],
+        make: ssd_scan::ssd_scan,
+    },
 ];
 
 fn joined(mut shared: Vec<Contents>, own: Vec<Contents>) -> Vec<Contents> {
