@@ -299,11 +299,14 @@ fn hold_in_bf16(what: &str, [gpu, cpu]: &[Step; 2], of: impl Fn(&str) -> bool) {
     hold_alike(what, cpu.job.params(), (&gpu.grads, &cpu.grads), of, [0.99, 0.05]);
 }
 
+/// A step's gradients, parameter by parameter.
+type Grads = [Option<Vec<f32>>];
+
 /// The gradients' part of it.
 fn hold_alike(
     what: &str,
     params: &Params,
-    (got, want): (&[Option<Vec<f32>>], &[Option<Vec<f32>>]),
+    (got, want): (&Grads, &Grads),
     of: impl Fn(&str) -> bool,
     [cosine_least, norm_most]: [f64; 2],
 ) {
