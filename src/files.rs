@@ -40,8 +40,15 @@ pub struct AtomicFile {
 
 impl AtomicFile {
     /// # Errors
-    /// [`Error::Usage`] where `target` names no file, [`Error::Io`] where its folder cannot be written.
+    /// [`Error::Usage`] where `target` names no file, or something that is none (a folder, a device); [`Error::Io`] where its
+    /// folder cannot be written.
     pub fn create(target: &Path) -> Result<Self> {
+        // A link stays a link: what it points to is replaced.
+        let target = &fs::canonicalize(target).unwrap_or_else(|_| target.to_path_buf());
+        if target.metadata().is_ok_and(|there| !there.is_file()) {
+            let found = if target.is_dir() { "a folder" } else { "no regular file" };
+            return Err(Error::Usage(format!("{}: found {found}, expected a file or nothing", target.display())));
+        }
         let temporary = temporary_beside(target)?;
         let file = File::create_new(&temporary).map_err(Error::io(target, "create"))?;
         let writer = Some(BufWriter::with_capacity(1 << 18, file));

@@ -39,6 +39,10 @@ pub fn run(command: Command) -> Result<Outcome> {
     if from.is_some_and(|from| from > until) {
         return Err(Error::Usage("--from is a later stage than --until".into()));
     }
+    let same = |like: &PathBuf| like.canonicalize().is_ok_and(|like| out.canonicalize().is_ok_and(|out| like == out));
+    if like.as_ref().is_some_and(same) {
+        return Err(Error::Usage(format!("--like {}: found --out itself, expected another run", out.display())));
+    }
     let compression = Compression::open_for(Method::Minitron, &recipe, &out, quiet)?;
     if let Some(like) = like {
         compression.take_profile(&like)?;

@@ -1,8 +1,9 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::output;
 use crate::cost::{Contract, Format, Precision};
 use crate::export::{ExportOptions, all_linear, export};
+use crate::run::verify;
 use crate::{Error, Result};
 
 /// Write a model's weights in the formats of a deployment, as vLLM, SGLang and TensorRT-LLM read them, and each tensor's error.
@@ -29,10 +30,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let model = match args.model.join("recovered") {
-        student if student.join("config.json").is_file() && !args.model.join("config.json").is_file() => student,
-        _ => args.model,
-    };
+    let is_run = args.model.join("stages").is_dir() && !args.model.join("config.json").is_file();
+    let model = if is_run { recovered(&args.model)? } else { args.model };
     let precision = match (&args.contract, args.weights.as_deref()) {
         (Some(file), _) => of_contract(file)?,
         (None, Some("fp8")) => all_linear(Format::Fp8),
@@ -41,6 +40,18 @@ pub fn run(args: Args) -> Result<()> {
     let options = ExportOptions { precision, max_shard_bytes: u64::from(args.max_shard_mib) << 20 };
     let report = export(&model, &args.out, &options)?;
     if args.json { output::json(&report) } else { output::line(&report.text()) }
+}
+
+/// The recovered student of a run directory, as it was left.
+fn recovered(run: &Path) -> Result<PathBuf> {
+    match verify(run, "recover") {
+        Ok(true) => Ok(run.join("recovered")),
+        Ok(false) => Err(Error::input(run, "recovered", "no recovered student in this run", "one: `recover` makes it")),
+        Err(Error::Input { file, at, found, expected }) => {
+            Err(Error::Input { file, at, found, expected: format!("{expected}; `run --from recover` makes it again") })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn of_contract(file: &std::path::Path) -> Result<Precision> {

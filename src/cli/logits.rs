@@ -25,7 +25,20 @@ pub struct Args {
     json: bool,
 }
 
+/// Refuses to write over what is read.
+fn check_place(args: &Args) -> Result<()> {
+    let Ok(out) = args.out.canonicalize() else { return Ok(()) };
+    let inputs = [("a file of the model", &args.model), ("the tokens", &args.tokens)];
+    match inputs.into_iter().find(|(_, input)| input.canonicalize().is_ok_and(|input| out.starts_with(input))) {
+        Some((what, _)) => {
+            Err(Error::Usage(format!("--out {}: found {what}, expected another file", args.out.display())))
+        }
+        None => Ok(()),
+    }
+}
+
 pub fn run(args: Args) -> Result<()> {
+    check_place(&args)?;
     let lm = crate::model::load(&args.model, MtpChoice::Drop)?.lm;
     let sequences: Vec<Vec<u32>> = files::read_json(&args.tokens, "a list of lists of token ids")?;
     check(&args.tokens, &sequences, lm.config.vocab_size)?;

@@ -24,6 +24,15 @@ pub enum Precision {
 }
 
 impl Precision {
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+            Precision::Fp8 => "fp8",
+            Precision::Nvfp4 => "nvfp4",
+        }
+    }
+
     /// Whether a GPU stores activations in bf16.
     pub fn is_narrow(self) -> bool {
         self != Precision::F32

@@ -5,16 +5,20 @@ use std::path::Path;
 
 use super::{ERRORS, ExportReport};
 use crate::model::Config;
-use crate::report::{FrontMatter, base_model, bytes, count, inherited, loading};
+use crate::report::{FrontMatter, base_model, bytes, count, inherited, loading, plain};
 use crate::{Result, files};
 
 /// What was done to the model in `model`, and below it that model's own card where it has one.
 pub fn card(model: &Path, config: &Config, report: &ExportReport) -> Result<String> {
     let path = model.join("README.md");
-    let before = if path.is_file() { files::read_text(&path)? } else { String::new() };
+    let before = if path.is_file() { files::read_text(&path)?.replace("\r\n", "\n") } else { String::new() };
     let (license, body) = inherited(&before);
     // Not the repository that its configuration may name: that is the parent's.
-    let name = base_model(model, &serde_json::Map::new());
+    let folder = base_model(model, &serde_json::Map::new());
+    // A student's folder is named by what it is in its run; its card knows of what.
+    let is_student = matches!(folder.as_str(), "student" | "recovered");
+    let titled = body.lines().find_map(|line| line.strip_prefix("# ")).filter(|_| is_student);
+    let name = plain(titled.unwrap_or(&folder));
     let json = config.to_json()?;
     let model_type = json.get("model_type").and_then(|kind| kind.as_str()).unwrap_or("nemotron_h");
     let mut tags = vec!["autocompress".to_owned(), model_type.to_owned()];
@@ -24,7 +28,15 @@ pub fn card(model: &Path, config: &Config, report: &ExportReport) -> Result<Stri
     tags.extend(formats.into_iter().map(String::from));
     tags.extend(quantised.then(|| "modelopt".to_owned()));
     let relation = quantised.then_some("quantized");
-    let front = FrontMatter { base_model: name.clone(), relation, library: "vllm", tags, inherited: license };
+    let quoted = |line: &str| line.trim().trim_matches('"').to_owned();
+    let of_student = before.lines().find_map(|line| line.strip_prefix("base_model:")).filter(|_| is_student);
+    let front = FrontMatter {
+        base_model: of_student.map_or(folder, quoted),
+        relation,
+        library: "vllm",
+        tags,
+        inherited: license,
+    };
     let mut text = front.text();
     let _ = write!(
         text,

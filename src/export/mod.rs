@@ -21,7 +21,8 @@ pub use report::{ComponentError, ExportReport, Kept, TensorError};
 use crate::cost::{Format, Precision};
 use crate::files::replace_dir;
 use crate::model::checkpoint::{
-    Checkpoint, INDEX_FILE, MtpChoice, Stored, StoredTensor, Stream, copy_companions, header, index, pretty, shards,
+    COMPANIONS, Checkpoint, INDEX_FILE, MtpChoice, Stored, StoredTensor, Stream, copy_companions, header, index,
+    pretty, shards,
 };
 use crate::{Error, Result};
 use config::{Module, quantization};
@@ -84,7 +85,14 @@ pub fn export(model: &Path, out: &Path, options: &ExportOptions) -> Result<Expor
         |folder| {
             let job = Job { stream: &stream, planned: &planned, folder, out };
             job.write_weights(options.max_shard_bytes, &mut report)?;
-            job.write_config(options.precision.kv_cache)?;
+            if !job.write_config(options.precision.kv_cache)? && options.precision.kv_cache == Format::Fp8 {
+                report.kept.push(Kept {
+                    tensor: "KV cache".into(),
+                    format: "the engine's default",
+                    because: "no weight is quantised, so no configuration tells; serve with --kv-cache-dtype fp8"
+                        .into(),
+                });
+            }
             report.copied = copy_companions(Some(model), folder)?;
             job.write("README.md", card::card(model, &stream.config, &report)?.as_bytes())?;
             job.write(&format!("{ERRORS}.csv"), report.csv().as_bytes())?;
@@ -101,12 +109,28 @@ fn check_place(model: &Path, out: &Path) -> Result<()> {
     let is_model = model.canonicalize().is_ok_and(|model| model.starts_with(&place));
     let is_empty = place.read_dir().is_ok_and(|mut entries| entries.next().is_none());
     let is_export = place.join(format!("{ERRORS}.json")).is_file();
-    if !is_model && (is_empty || is_export) {
+    let foreign = place.read_dir().ok().and_then(|entries| {
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| !is_exported(name)).min()
+    });
+    if !is_model && (is_empty || is_export && foreign.is_none()) {
         return Ok(());
     }
-    let found = if is_model { "the folder of the model itself" } else { "something else" };
+    let found = match foreign {
+        _ if is_model => "the folder of the model itself".into(),
+        Some(name) => format!("{name}, which no export writes"),
+        None => "something else".into(),
+    };
     let expected = "a new or empty folder, or an earlier export";
     Err(Error::Usage(format!("--out {}: found {found}, expected {expected}", out.display())))
+}
+
+/// Whether an export writes a file of this name.
+fn is_exported(name: &str) -> bool {
+    let weights = name.starts_with("model") && name.ends_with(".safetensors");
+    let own = ["config.json", "hf_quant_config.json", "README.md", INDEX_FILE];
+    let errors = name.strip_prefix(ERRORS).is_some_and(|rest| matches!(rest, ".csv" | ".json"));
+    weights || errors || own.contains(&name) || COMPANIONS.contains(&name)
 }
 
 fn kept(stream: &Stream<'_>, planned: &[Planned]) -> Vec<Kept> {
@@ -271,7 +295,8 @@ impl Job<'_> {
         Ok(scales)
     }
 
-    fn write_config(&self, kv_cache: Format) -> Result<()> {
+    /// Returns whether it says that anything is quantised.
+    fn write_config(&self, kv_cache: Format) -> Result<bool> {
         let modules: Vec<Module<'_>> = (self.stream.tensors.iter().zip(self.planned))
             .map(|(tensor, planned)| Module {
                 name: module(&tensor.name),
@@ -281,11 +306,13 @@ impl Job<'_> {
             .collect();
         let carried: &[&str] = if self.stream.carried.is_empty() { &[] } else { &["mtp*"] };
         let mut config = self.stream.config.to_json()?;
-        if let Some((in_config, beside)) = quantization(&modules, kv_cache, carried) {
-            config["quantization_config"] = in_config;
-            self.write("hf_quant_config.json", pretty(&beside).as_bytes())?;
+        let quantization = quantization(&modules, kv_cache, carried);
+        if let Some((in_config, beside)) = &quantization {
+            config["quantization_config"] = in_config.clone();
+            self.write("hf_quant_config.json", pretty(beside).as_bytes())?;
         }
-        self.write("config.json", pretty(&config).as_bytes())
+        self.write("config.json", pretty(&config).as_bytes())?;
+        Ok(quantization.is_some())
     }
 
     fn write(&self, name: &str, content: &[u8]) -> Result<()> {

@@ -132,8 +132,11 @@ impl ExportReport {
             );
             let _ = writeln!(text, "{line}{worst}");
             if c.zeroed_blocks > 0 {
-                let _ =
-                    writeln!(text, "  {} blocks of 16 became 0: their tensors hold far larger values", c.zeroed_blocks);
+                let _ = writeln!(
+                    text,
+                    "  {} blocks of 16 became 0: their values are too small beside their tensor's scale",
+                    c.zeroed_blocks
+                );
             }
         }
         for kept in &self.kept {

@@ -10,7 +10,7 @@ mod page;
 mod text;
 mod verdict;
 
-pub use card::{CardLimit, CardRow, FrontMatter, ModelCard, Training, base_model, inherited, loading};
+pub use card::{CardLimit, CardRow, FrontMatter, ModelCard, Training, base_model, inherited, loading, plain};
 pub(crate) use chart::{DotGroup, DotPanel, DotRow, dots};
 pub use data::*;
 pub use file::{read, write};

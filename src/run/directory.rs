@@ -28,6 +28,17 @@ pub struct RunDir {
     _lock: File,
 }
 
+impl Input {
+    /// An option of the command line that a run's results depend on, as the recipe does not tell it.
+    pub fn option(name: &str, value: &str) -> Input {
+        Input { name: name.into(), digest: value.into() }
+    }
+
+    fn is_option(name: &str) -> bool {
+        name.starts_with("--")
+    }
+}
+
 impl RunDir {
     /// Opens the run directory `path`, or makes it, and locks it. What processes that were killed left half-built anywhere
     /// in it is removed.
@@ -159,14 +170,31 @@ fn check_inputs(path: &Path, inputs: &[Input]) -> Result<()> {
     for Input { name, digest } in inputs {
         match before.remove(name) {
             Some(old) if old == *digest => {}
+            Some(old) if Input::is_option(name) => {
+                let found = format!("{name} {old} when the run began");
+                return Err(Error::input(
+                    path,
+                    name,
+                    found,
+                    format!("{name} {old} again, not {digest}; or another --out"),
+                ));
+            }
             Some(old) => {
                 let expected = format!("{digest}, the digest now: this input has changed since the run began");
                 return Err(Error::input(path, name, format!("digest {old}"), expected));
+            }
+            None if Input::is_option(name) => {
+                let expected = format!("the command without {name}, as the run began; or another --out");
+                return Err(Error::input(path, name, format!("{name} {digest} now"), expected));
             }
             None => return Err(Error::input(path, name, "no such input", "one: the run began without this input")),
         }
     }
     match before.pop_first() {
+        Some((name, value)) if Input::is_option(&name) => {
+            let expected = format!("{name} {value}, as the run began; or another --out");
+            Err(Error::input(path, &name, format!("no {name} now"), expected))
+        }
         Some((name, _)) => {
             Err(Error::input(path, name, "an input that is not given now", "the inputs the run began with"))
         }

@@ -18,3 +18,4 @@ pub use checkpoints::{Checkpoints, FoundCheckpoint, Latest};
 pub use digest::{digest_bytes, digest_file};
 pub use directory::{Input, RunDir};
 pub use metrics::{Metrics, read_lines};
+pub use stages::verify;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
@@ -88,31 +88,7 @@ impl RunDir {
     /// # Errors
     /// [`Error::Input`] naming the first file that is missing, has another size or another content.
     pub fn verify(&self, stage: &str) -> Result<()> {
-        for (name, left) in self.marker(stage)?.map(|marker| marker.files).unwrap_or_default() {
-            let path = self.path().join(name);
-            let fault = |found: String, expected: String| {
-                Err(Error::input(&path, "file", found, format!("{expected}, as `{stage}` left it")))
-            };
-            let metadata = match path.metadata() {
-                Ok(metadata) => metadata,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    return fault("no such file".into(), format!("{} bytes", left.bytes));
-                }
-                Err(error) => return Err(Error::io(&path, "read")(error)),
-            };
-            if metadata.len() != left.bytes {
-                return fault(format!("{} bytes", metadata.len()), left.bytes.to_string());
-            }
-            let untouched = left.modified.is_some() && modified(&metadata) == left.modified;
-            if left.bytes > ALWAYS_READ && untouched {
-                continue;
-            }
-            let digest = digest_file(&path)?;
-            if digest != left.sha256 {
-                return fault(format!("digest {digest}"), left.sha256);
-            }
-        }
-        Ok(())
+        verify(self.path(), stage).map(drop)
     }
 
     /// Forgets `stage`.
@@ -130,12 +106,7 @@ impl RunDir {
     }
 
     fn marker(&self, stage: &str) -> Result<Option<Marker>> {
-        let path = self.marker_path(stage)?;
-        if !path.exists() {
-            return Ok(None);
-        }
-        let marker: Marker = files::read_json(&path, "a stage's marker")?;
-        Ok((marker.stage == stage).then_some(marker))
+        marker(self.path(), stage)
     }
 
     fn write_marker(
@@ -151,12 +122,59 @@ impl RunDir {
     }
 
     fn marker_path(&self, stage: &str) -> Result<PathBuf> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if stage.is_empty() || !stage.chars().all(fits) {
-            return Err(Error::contract("run", "stage", stage, "letters, digits, - and _"));
-        }
-        Ok(self.path().join("stages").join(format!("{stage}.json")))
+        marker_path(self.path(), stage)
     }
+}
+
+/// Refuses what is not as `stage` left it in the run directory `run`, which may be in use: of a program that reads alone.
+/// Returns whether the stage is complete.
+///
+/// # Errors
+/// [`Error::Input`] naming the first file that is missing, has another size or another content.
+pub fn verify(run: &Path, stage: &str) -> Result<bool> {
+    let Some(marker) = marker(run, stage)?.filter(|marker| marker.seconds.is_some()) else { return Ok(false) };
+    for (name, left) in marker.files {
+        let path = run.join(name);
+        let fault = |found: String, expected: String| {
+            Err(Error::input(&path, "file", found, format!("{expected}, as `{stage}` left it")))
+        };
+        let metadata = match path.metadata() {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return fault("no such file".into(), format!("{} bytes", left.bytes));
+            }
+            Err(error) => return Err(Error::io(&path, "read")(error)),
+        };
+        if metadata.len() != left.bytes {
+            return fault(format!("{} bytes", metadata.len()), left.bytes.to_string());
+        }
+        let untouched = left.modified.is_some() && modified(&metadata) == left.modified;
+        if left.bytes > ALWAYS_READ && untouched {
+            continue;
+        }
+        let digest = digest_file(&path)?;
+        if digest != left.sha256 {
+            return fault(format!("digest {digest}"), left.sha256);
+        }
+    }
+    Ok(true)
+}
+
+fn marker(run: &Path, stage: &str) -> Result<Option<Marker>> {
+    let path = marker_path(run, stage)?;
+    if !path.exists() {
+        return Ok(None);
+    }
+    let marker: Marker = files::read_json(&path, "a stage's marker")?;
+    Ok((marker.stage == stage).then_some(marker))
+}
+
+fn marker_path(run: &Path, stage: &str) -> Result<PathBuf> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if stage.is_empty() || !stage.chars().all(fits) {
+        return Err(Error::contract("run", "stage", stage, "letters, digits, - and _"));
+    }
+    Ok(run.join("stages").join(format!("{stage}.json")))
 }
 
 fn modified(metadata: &Metadata) -> Option<u64> {

@@ -137,6 +137,7 @@ fn inputs(recipe_path: &Path, recipe: &Recipe) -> Result<Vec<run::Input>> {
             inputs.push(run::Input { name, digest: digest_file(&path)? });
         }
     }
+    inputs.extend(super::precision_input());
     Ok(inputs)
 }
 

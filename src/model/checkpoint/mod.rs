@@ -23,7 +23,7 @@ pub use info::{BytesAt, CheckpointInfo, StoredInfo};
 pub use layout::{Stored, header, index, shards};
 pub use load::{LoadOptions, LoadReport, Loaded, LoadedTensor, MtpChoice};
 pub use open::Checkpoint;
-pub use save::{SaveOptions, SaveReport, TensorToSave, copy_companions, pretty, save};
+pub use save::{COMPANIONS, SaveOptions, SaveReport, TensorToSave, copy_companions, pretty, save};
 pub use stream::{StoredTensor, Stream};
 
 /// A tensor that passes through unread: the MTP head's, where it is kept. Its bytes stay in the mapped file.

@@ -17,7 +17,7 @@ use crate::{Error, Result, files};
 const CHUNK: usize = 1 << 16;
 
 /// Files beside the weights that belong to the tokenizer or to text generation.
-const COMPANIONS: [&str; 11] = [
+pub const COMPANIONS: [&str; 11] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "tokenizer.model",

@@ -63,7 +63,14 @@ pub fn inherited(text: &str) -> (Vec<String>, &str) {
         return (Vec::new(), text);
     };
     let keys = ["license:", "license_name:", "license_link:"];
-    let lines = head.lines().filter(|line| keys.iter().any(|key| line.starts_with(key)));
+    // Whole values alone: the others go on in lines that have no key.
+    let is_whole = |line: &str| {
+        let value = line.split_once(':').map_or("", |(_, value)| value.trim());
+        let quotes = |quote| value.matches(quote).count() % 2 == 0;
+        let opens = |c: char| value.starts_with(c);
+        quotes('"') && quotes('\'') && !['[', '{', '|', '>', '&', '*'].into_iter().any(opens) && !value.is_empty()
+    };
+    let lines = head.lines().filter(|line| keys.iter().any(|key| line.starts_with(key)) && is_whole(line));
     (lines.map(str::to_owned).collect(), body)
 }
 

@@ -212,6 +212,11 @@ fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// A name on one line, without marks that would be read as Markdown or HTML.
+pub fn plain(name: &str) -> String {
+    line(name).chars().filter(|c| !matches!(c, '#' | '*' | '`' | '<' | '>' | '[' | ']' | '|')).collect()
+}
+
 /// Longer than any fence inside.
 fn fence(content: &str) -> String {
     let longest = content.split(|c| c != '`').map(str::len).max().unwrap_or(0);

@@ -7,7 +7,7 @@ use super::{Compression, Method, extract, recover, screen, search};
 use crate::model::config::Layer;
 use crate::report::{
     CardLimit, CardRow, FrontMatter, LimitResult, ModelCard, Quality, RoundResult, Training, base_model, inherited,
-    loading,
+    loading, plain,
 };
 use crate::{Result, files};
 
@@ -33,13 +33,14 @@ fn card(c: &Compression, recovered: bool, known: Option<Known<'_>>) -> Result<Mo
     let kept: BTreeMap<usize, Layer> = c.space.layers_of(&extracted.choice)?.into_iter().collect();
     let parent = &c.space.parent;
     let name = base_model(&c.recipe.parent, &parent.json);
+    let shown = plain(&name);
     let is_puzzle = config.to_json()?["model_type"] == "nemotron_h_puzzle";
     let (limits, measured) = match known.filter(|_| recovered) {
         Some(known) => (known.limits.iter().map(of_limit).collect(), "after recovery, beside the parent"),
         None => (extracted.rounds.last().map_or(Vec::new(), of_round), "as cut out, before recovery"),
     };
     let readme = c.recipe.parent.join(CARD);
-    let readme = if readme.is_file() { files::read_text(&readme)? } else { String::new() };
+    let readme = if readme.is_file() { files::read_text(&readme)?.replace("\r\n", "\n") } else { String::new() };
     let [before, after] = [parent, &config].map(|config| config.parameters());
     let state = if recovered {
         "cut out of the parent and recovered by distillation"
@@ -54,8 +55,8 @@ fn card(c: &Compression, recovered: bool, known: Option<Known<'_>>) -> Result<Mo
             tags: tags(is_puzzle),
             inherited: inherited(&readme).0,
         },
-        title: format!("{name}, compressed"),
-        summary: format!("A student of {name} that fits a deployment, {state}."),
+        title: format!("{shown}, compressed"),
+        summary: format!("A student of {shown} that fits a deployment, {state}."),
         contract: c.contract.explain(None, None)?.words,
         measured: measured.into(),
         limits,

@@ -422,6 +422,7 @@ fn inputs(recipe: &Recipe, method: Method) -> Result<Vec<Input>> {
     for path in data(&recipe.data)?.into_iter().chain(held_out).chain(records) {
         add(path.display().to_string(), &path)?;
     }
+    inputs.extend(crate::stages::precision_input());
     if method == Method::Minitron {
         inputs.push(Input { name: BASELINE.into(), digest: "minitron".into() });
     }

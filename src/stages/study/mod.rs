@@ -85,6 +85,14 @@ impl StudyOptions {
                 return fault("--arms", format!("{} twice", arm.name()), "every arm once");
             }
         }
+        let empty = |arm: &Arm| match arm {
+            Arm::Random => self.random == 0,
+            Arm::Uniform => self.uniform == 0,
+            _ => false,
+        };
+        if self.arms.iter().all(empty) {
+            return fault("--arms", "nothing to compare".into(), "an arm with an architecture");
+        }
         Ok(())
     }
 
