@@ -138,8 +138,6 @@ impl Error {
         match self {
             Error::Input { .. } | Error::Usage(_) | Error::Unreachable { .. } => 2,
             Error::Cuda(error) if error.is_usage() => 2,
-            // What somebody named, or a file that belongs to it.
-            Error::Io { action: "read" | "open", source, .. } if is_missing(source) => 2,
             Error::Io { .. }
             | Error::Cuda(_)
             | Error::Kernels(_)
@@ -149,8 +147,4 @@ impl Error {
             | Error::Locked { .. } => 1,
         }
     }
-}
-
-fn is_missing(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
 }

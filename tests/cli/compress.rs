@@ -181,7 +181,8 @@ fn students_carry_their_companions(folder: &Folder) {
         }
     }
     let card = folder.text("exported/README.md");
-    let parts = ["base_model: recovered", "license: cc-by-4.0", "- fp8", "## The card of recovered", "#### Deployment"];
+    let parts =
+        ["base_model: parent", "license: cc-by-4.0", "- fp8", "## The card of parent, compressed", "#### Deployment"];
     parts.iter().for_each(|part| assert!(card.contains(part), "lacks {part:?}: {card}"));
 }
 
