@@ -108,7 +108,8 @@ fn parts(report: &Report) -> ([Vec<Part>; 2], f64) {
         let mut parts: Vec<Part> = layers.collect();
         let sum: f64 = parts.iter().map(|p| p.ms).sum();
         // Embedding, last norm and language model head: what the whole prediction has beside the layers.
-        let whole = report.cost_model.points.iter().find(|p| p.name == name).map(|p| p.predicted_ms);
+        let limit = report.limits.iter().find(|limit| limit.resource == "latency");
+        let whole = limit.map(|l| if name == "parent" { l.parent_predicted } else { l.student_predicted });
         if let Some(rest) = whole.map(|w| w - sum).filter(|rest| *rest > 0.0) {
             parts.push(Part { kind: Kind::Other, letter: "rest", name: "outside the layers".to_owned(), ms: rest });
         }
