@@ -107,7 +107,7 @@ fn other_folders_are_never_written_over() {
         ("model", "the model itself"),
         ("link", "the model itself"),
         ("", "the model itself"),
-        ("mine", "something else"),
+        ("mine", "notes.txt, which no export writes"),
         ("file", "something else"),
     ] {
         let error = export(&from, &folder.path(out), &options(Format::Fp8)).unwrap_err();
@@ -120,6 +120,12 @@ fn other_folders_are_never_written_over() {
     // An empty folder is as good as none.
     fs::create_dir(folder.path("empty")).unwrap();
     export(&from, &folder.path("empty"), &options(Format::Fp8)).unwrap();
+    // An earlier export is replaced, unless somebody has put something beside it.
+    export(&from, &folder.path("empty"), &options(Format::Fp8)).unwrap();
+    fs::write(folder.path("empty/notes.txt"), "a user's").unwrap();
+    let error = export(&from, &folder.path("empty"), &options(Format::Fp8)).unwrap_err();
+    assert!(error.to_string().contains("notes.txt, which no export writes"), "{error}");
+    fs::remove_file(folder.path("empty/notes.txt")).unwrap();
     // A quantised checkpoint is not quantised again.
     let error = export(&folder.path("empty"), &folder.path("again"), &options(Format::Fp8)).unwrap_err().to_string();
     assert!(error.contains("quantised checkpoints are not read"), "{error}");
