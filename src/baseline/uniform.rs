@@ -106,16 +106,7 @@ pub fn nearest(space: &SearchSpace, resources: &[Resource]) -> Result<Error> {
         return Err(Error::contract("uniform", "limits", "an architecture within them", "limits that none meets"));
     };
     let kept = (0..resources.len()).filter(|other| *other != r && rho[point][*other] <= 1.0);
-    let (resource, choice) = (&resources[r], grid.choice(point));
-    Ok(Error::Unreachable {
-        resource: resource.name.clone(),
-        unit: resource.unit.clone(),
-        limit: resource.limit,
-        smallest: resource.cost(&choice.0),
-        at_least: false,
-        kept: kept.map(|other| resources[other].name.clone()).collect(),
-        architecture: space.choice_to_json(&choice)?.to_string(),
-    })
+    resources[r].unreachable(space, &grid.choice(point), kept.map(|other| resources[other].name.clone()).collect())
 }
 
 /// All combinations of widths, the last axis's changing fastest.

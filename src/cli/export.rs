@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::output;
 use crate::cost::{Contract, Format, Precision};
 use crate::export::{ExportOptions, all_linear, export};
-use crate::run::verify;
+use crate::run::{is_run, verify};
 use crate::{Error, Result};
 
 /// Write a model's weights in the formats of a deployment, as vLLM, SGLang and TensorRT-LLM read them, and each tensor's error.
@@ -30,8 +30,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let is_run = args.model.join("stages").is_dir() && !args.model.join("config.json").is_file();
-    let model = if is_run { recovered(&args.model)? } else { args.model };
+    let model = if is_run(&args.model) { recovered(&args.model)? } else { args.model };
     let precision = match (&args.contract, args.weights.as_deref()) {
         (Some(file), _) => of_contract(file)?,
         (None, Some("fp8")) => all_linear(Format::Fp8),
@@ -54,7 +53,7 @@ fn recovered(run: &Path) -> Result<PathBuf> {
     }
 }
 
-fn of_contract(file: &std::path::Path) -> Result<Precision> {
+fn of_contract(file: &Path) -> Result<Precision> {
     let precision = Contract::from_file(file)?.precision;
     if precision.weights().iter().all(|(_, format)| *format == Format::F32) {
         return Err(Error::input(file, "precision", "f32", "a format below f32 for some component"));

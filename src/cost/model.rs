@@ -176,10 +176,8 @@ impl CostModel {
         let (prefill, decode) = (self.prefill.cost(choice), self.decode.cost(choice));
         let (weights, caches) = (self.weights.cost(choice), self.caches.cost(choice));
         let workspace = self.workspace.cost(choice);
-        let rest = PartPrediction {
-            cache_bytes: caches - self.own_caches.cost(choice) + parts(None).cache_bytes,
-            ..parts(None)
-        };
+        let mut rest = parts(None);
+        rest.cache_bytes += caches - self.own_caches.cost(choice);
         Ok(Prediction {
             prefill_seconds: prefill,
             decode_step_seconds: decode,

@@ -1,5 +1,8 @@
 //! Costs that are sums over layers, given the global choices: hard, and in expectation.
 
+use crate::supernet::{Choice, SearchSpace};
+use crate::{Error, Result};
+
 /// One layer's values: for every global choice and every combination of the layer's own gates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerTerm {
@@ -51,6 +54,22 @@ impl Resource {
             counted.values[context][counted.kept.iter().map(value).sum::<f64>() as usize]
         });
         self.constant[context] + self.layers.iter().map(value).sum::<f64>() + widest.sum::<f64>() + counted
+    }
+
+    /// That no architecture within the limits of `kept` meets this one: `choice` comes closest.
+    ///
+    /// # Errors
+    /// Those of [`SearchSpace::choice_to_json`].
+    pub(crate) fn unreachable(&self, space: &SearchSpace, choice: &Choice, kept: Vec<String>) -> Result<Error> {
+        Ok(Error::Unreachable {
+            resource: self.name.clone(),
+            unit: self.unit.clone(),
+            limit: self.limit,
+            smallest: self.cost(&choice.0),
+            at_least: false,
+            kept,
+            architecture: space.choice_to_json(choice)?.to_string(),
+        })
     }
 
     /// Cost over limit.

@@ -11,7 +11,7 @@ use crate::{Result, files};
 /// What was done to the model in `model`, and below it that model's own card where it has one.
 pub fn card(model: &Path, config: &Config, report: &ExportReport) -> Result<String> {
     let path = model.join("README.md");
-    let before = if path.is_file() { files::read_text(&path)?.replace("\r\n", "\n") } else { String::new() };
+    let before = if path.is_file() { files::read_text(&path)? } else { String::new() };
     let (license, body) = inherited(&before);
     // Not the repository that its configuration may name: that is the parent's.
     let folder = base_model(model, &serde_json::Map::new());

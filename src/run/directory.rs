@@ -98,7 +98,8 @@ impl RunDir {
     }
 }
 
-fn is_run(path: &Path) -> bool {
+/// Whether `path` is a run directory.
+pub fn is_run(path: &Path) -> bool {
     path.join(RECIPE).exists() && path.join(INPUTS).exists()
 }
 

@@ -58,7 +58,8 @@ pub fn base_model(folder: &Path, config: &Map<String, Value>) -> String {
 }
 
 /// What holds for models made from that of the card `text`: the lines of its license. And the card without its head.
-pub fn inherited(text: &str) -> (Vec<String>, &str) {
+pub fn inherited(text: &str) -> (Vec<String>, String) {
+    let text = text.replace("\r\n", "\n");
     let Some((head, body)) = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")) else {
         return (Vec::new(), text);
     };
@@ -71,7 +72,7 @@ pub fn inherited(text: &str) -> (Vec<String>, &str) {
         quotes('"') && quotes('\'') && !['[', '{', '|', '>', '&', '*'].into_iter().any(opens) && !value.is_empty()
     };
     let lines = head.lines().filter(|line| keys.iter().any(|key| line.starts_with(key)) && is_whole(line));
-    (lines.map(str::to_owned).collect(), body)
+    (lines.map(str::to_owned).collect(), body.to_owned())
 }
 
 #[cfg(test)]
@@ -95,8 +96,9 @@ mod tests {
     #[test]
     fn a_license_is_inherited_and_nothing_else() {
         let card = "---\nlicense: other\nlicense_name: open\ntags:\n- a\n---\n# Title\n";
-        assert_eq!(inherited(card), (vec!["license: other".into(), "license_name: open".into()], "# Title\n"));
-        assert_eq!(inherited("# Title\n---\n"), (Vec::new(), "# Title\n---\n"));
+        assert_eq!(inherited(card), (vec!["license: other".into(), "license_name: open".into()], "# Title\n".into()));
+        assert_eq!(inherited(&card.replace('\n', "\r\n")), inherited(card));
+        assert_eq!(inherited("# Title\n---\n"), (Vec::new(), "# Title\n---\n".into()));
     }
 
     #[test]

@@ -171,16 +171,7 @@ fn unreachable_limit(
             "at least one that meets all limits but one",
         ));
     };
-    let resource = &resources[r];
-    Ok(Error::Unreachable {
-        resource: resource.name.clone(),
-        unit: resource.unit.clone(),
-        limit: resource.limit,
-        smallest: resource.cost(&choice.0),
-        at_least: false,
-        kept,
-        architecture: space.choice_to_json(&choice)?.to_string(),
-    })
+    resources[r].unreachable(space, &choice, kept)
 }
 
 fn check(space: &SearchSpace, log_probabilities: &[Vec<f64>], resources: &[Resource]) -> Result<()> {

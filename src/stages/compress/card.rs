@@ -40,7 +40,7 @@ fn card(c: &Compression, recovered: bool, known: Option<Known<'_>>) -> Result<Mo
         None => (extracted.rounds.last().map_or(Vec::new(), of_round), "as cut out, before recovery"),
     };
     let readme = c.recipe.parent.join(CARD);
-    let readme = if readme.is_file() { files::read_text(&readme)?.replace("\r\n", "\n") } else { String::new() };
+    let readme = if readme.is_file() { files::read_text(&readme)? } else { String::new() };
     let [before, after] = [parent, &config].map(|config| config.parameters());
     let state = if recovered {
         "cut out of the parent and recovered by distillation"
