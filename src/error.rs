@@ -2,13 +2,14 @@
 //!
 //! Every variant names where the fault is (file, key, tensor, argument), what was found and what was expected.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused: exit code 1.
+    /// The operating system refused: exit code 1, or 2 where what was to be read is not there or not to be read.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
         path: PathBuf,
@@ -138,6 +139,7 @@ impl Error {
         match self {
             Error::Input { .. } | Error::Usage(_) | Error::Unreachable { .. } => 2,
             Error::Cuda(error) if error.is_usage() => 2,
+            Error::Io { action: "read", source, .. } if names_no_input(source.kind()) => 2,
             Error::Io { .. }
             | Error::Cuda(_)
             | Error::Kernels(_)
@@ -147,4 +149,12 @@ impl Error {
             | Error::Locked { .. } => 1,
         }
     }
+}
+
+/// Whether nothing readable stands at a path, so that the path is at fault and not the disk.
+fn names_no_input(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::PermissionDenied
+    )
 }

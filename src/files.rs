@@ -9,11 +9,15 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use crate::{Error, Result};
+
+/// Machines that share a disk do not see each other's processes: what one of them is writing changes more often.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// Writes the file `path` through `write`, atomically.
 ///
@@ -149,6 +153,26 @@ pub fn remove_dir(path: &Path) -> Result<()> {
     fs::remove_dir_all(&temporary).map_err(Error::io(path, "remove"))
 }
 
+/// Removes what killed processes left of earlier attempts at `name` in `dir`: unchanged for [`ABANDONED`], and of processes
+/// that this machine does not have. It is only a courtesy: what cannot be removed stays.
+fn remove_abandoned(dir: &Path, name: &OsStr) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    let prefix = format!(".{}.", name.to_string_lossy());
+    for entry in entries.flatten() {
+        let found = entry.file_name();
+        let text = found.to_string_lossy();
+        let process =
+            text.strip_prefix(&prefix).and_then(|numbers| numbers.split_once('-')).map(|(process, _)| process);
+        let Some(process) = process.filter(|_| is_temporary(&found)) else { continue };
+        let Ok(meta) = entry.metadata() else { continue };
+        let age = meta.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
+        if age < ABANDONED || Path::new("/proc").join(process).exists() {
+            continue;
+        }
+        let _ = if meta.is_dir() { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) };
+    }
+}
+
 /// True for a name that this module gives to what it has not finished: `.NAME.PID-N.tmp`. Other programs' temporary
 /// files have other names.
 pub fn is_temporary(name: &OsStr) -> bool {
@@ -199,6 +223,7 @@ pub fn parent(path: &Path) -> &Path {
 fn temporary_beside(path: &Path) -> Result<PathBuf> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or_else(|| Error::Usage(format!("{}: not the name of a file", path.display())))?;
+    remove_abandoned(parent(path), name);
     let mut temporary = OsString::from(".");
     temporary.push(name);
     temporary.push(format!(".{}-{}.tmp", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
@@ -251,8 +276,13 @@ fn swap_in(built: &Path, target: &Path, exists: bool) -> Result<()> {
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => swap_by_two_renames(built, target)?,
             Err(error) => return Err(Error::io(target, "replace")(error.into())),
         }
-    } else {
-        fs::rename(built, target).map_err(Error::io(target, "create"))?;
+    } else if let Err(error) = fs::rename(built, target) {
+        return Err(match error.kind() {
+            io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                Error::input(target, "path", "what another process has put there meanwhile", "nothing, as at the start")
+            }
+            _ => Error::io(target, "create")(error),
+        });
     }
     sync_dir(parent(target))
 }
@@ -392,5 +422,26 @@ mod tests {
         assert_eq!(names(dir.path()), ["link", "search"]);
         assert_eq!(names(elsewhere.path()), [".a.12-0.tmp"]);
         assert_eq!(names(&below), [".1-1.tmp", ".mine.1.tmp", ".mine.a-1.tmp", ".mine.tmp", "kept.1-1.tmp"]);
+    }
+
+    #[test]
+    fn old_leftovers_of_the_same_name_go_when_it_is_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (gone, running) = (u32::MAX, std::process::id());
+        let old = |name: String| {
+            fs::create_dir(dir.path().join(&name)).unwrap();
+            fs::write(dir.path().join(&name).join("part"), "").unwrap();
+            let day_old = std::time::SystemTime::now() - ABANDONED - Duration::from_secs(1);
+            File::open(dir.path().join(&name)).unwrap().set_modified(day_old).unwrap();
+        };
+        old(format!(".model.{gone}-0.tmp"));
+        old(format!(".model.{running}-77.tmp"));
+        old(format!(".other.{gone}-0.tmp"));
+        fs::create_dir(dir.path().join(format!(".model.{gone}-1.tmp"))).unwrap(); // a moment old
+        replace_dir(&dir.path().join("model"), |_| true, |_| Ok(())).unwrap();
+        let mut kept = [format!(".model.{running}-77.tmp"), format!(".other.{gone}-0.tmp"), "model".into()].to_vec();
+        kept.push(format!(".model.{gone}-1.tmp"));
+        kept.sort();
+        assert_eq!(names(dir.path()), kept);
     }
 }

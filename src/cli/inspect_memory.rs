@@ -66,7 +66,8 @@ fn terms(m: &Memory) -> Vec<(&'static str, u64, String)> {
 }
 
 fn text(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Result<String> {
-    let gib = |bytes: f64| format!("{:>8.3} GiB", bytes / MIB / 1024.0);
+    let (unit, name) = if memory.total_bytes as f64 >= 1024.0 * MIB { (1024.0 * MIB, "GiB") } else { (MIB, "MiB") };
+    let in_unit = |bytes: f64| format!("{:>8.3} {name}", bytes / unit);
     let share = |bytes: f64| format!("{:>5.1} %", 100.0 * bytes / memory.total_bytes as f64);
     let mut lines = vec![format!("{:<12}{:>12}  {:>7}", "weights", "parameters", "")];
     for c in &memory.weights.components {
@@ -84,21 +85,21 @@ fn text(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Res
         ));
     }
     for (name, bytes, what) in terms(memory) {
-        lines.push(format!("{name:<12}{} {}  {what}", gib(bytes as f64), share(bytes as f64)));
+        lines.push(format!("{name:<12}{} {}  {what}", in_unit(bytes as f64), share(bytes as f64)));
     }
     let missing =
         if memory.reserve_bytes.is_some() { "" } else { "  without ε: measure it, then set engine.reserve_mib" };
     lines.push(format!(
         "{:<12}{} {}{missing}",
         "in all",
-        gib(memory.total_bytes as f64),
+        in_unit(memory.total_bytes as f64),
         share(memory.total_bytes as f64)
     ));
     let c = &memory.conventional;
     lines.push(format!(
         "{:<12}{}          weights {}, KV cache {}, states {}, a MoE layer's activations {}",
         "conventional",
-        gib(c.total_bytes as f64),
+        in_unit(c.total_bytes as f64),
         output::bytes(c.weights_bytes as f64),
         output::bytes(c.kv_cache_bytes as f64),
         output::bytes(c.state_bytes as f64),
@@ -107,19 +108,19 @@ fn text(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Res
     lines.push(format!(
         "{:<12}{} {}",
         "difference",
-        gib((memory.total_bytes as f64) - c.total_bytes as f64),
+        in_unit((memory.total_bytes as f64) - c.total_bytes as f64),
         share(memory.total_bytes as f64 - c.total_bytes as f64)
     ));
     if let Some(limit) = contract.limits.memory_mib {
         lines.push(format!(
             "{:<12}{}          ρ {:.4}",
             "limit",
-            gib(limit * MIB),
+            in_unit(limit * MIB),
             memory.total_bytes as f64 / (limit * MIB)
         ));
     }
     let device = DeviceSpec::of(&contract.device)?;
-    lines.push(format!("{:<12}{}          {}", "device", gib(device.memory_bytes as f64), device.name));
+    lines.push(format!("{:<12}{}          {}", "device", in_unit(device.memory_bytes as f64), device.name));
     if let Some(t) = time {
         let estimate = match t.estimates {
             0 => String::new(),

@@ -6,6 +6,7 @@ use super::contract::config;
 use super::output;
 use crate::cost::{Device, DeviceSpec, Format, Job, TrainedPart, TrainingBytes, TrainingCost};
 use crate::model::Config;
+use crate::report;
 use crate::search::Trained;
 use crate::stages::compress::Recipe;
 use crate::{Error, Result};
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "GPU")]
     gpu: String,
     /// The part of the GPU's BF16 rate that training reaches, communication included.
-    #[arg(long, default_value_t = 0.3)]
+    #[arg(long, default_value_t = 0.3, allow_negative_numbers = true)]
     utilisation: f64,
     /// The student that is recovered: a model's folder or its config.json [default: as large as the parent].
     #[arg(long, value_name = "MODEL")]
@@ -64,6 +65,10 @@ struct Change {
 const USABLE: f64 = 0.9;
 /// Of chunked logits.
 const CHUNK: usize = 1024;
+/// Below it nobody trains.
+const LEAST_UTILISATION: f64 = 1e-4;
+/// Steps, sequences and lengths above it mean nothing, and their products would not be counted in 64 bits.
+const MOST: u64 = 1_000_000_000;
 
 pub fn run(args: Args) -> Result<()> {
     let recipe = Recipe::from_file(&args.recipe)?;
@@ -71,8 +76,9 @@ pub fn run(args: Args) -> Result<()> {
     let device = Device::parse(&args.gpu).filter(|device| *device != Device::Cpu);
     let device = device.ok_or_else(|| Error::Usage(format!("--gpu {}: expected {expected}", args.gpu)))?;
     let device = DeviceSpec::of(&device)?;
-    if !(args.utilisation > 0.0 && args.utilisation <= 1.0) {
-        return Err(Error::Usage(format!("--utilisation {}: expected above 0 and at most 1", args.utilisation)));
+    if !(LEAST_UTILISATION..=1.0).contains(&args.utilisation) {
+        let expected = format!("expected from {LEAST_UTILISATION} to 1");
+        return Err(Error::Usage(format!("--utilisation {}: {expected}", args.utilisation)));
     }
     let mut parent = config(&recipe.parent)?;
     parent.mtp = None;
@@ -94,6 +100,9 @@ pub fn run(args: Args) -> Result<()> {
         recompute: training.recompute,
         logit_chunk: None,
     };
+    for (table, job) in [("search.training", &search), ("recover.training", &recover)] {
+        countable(job).map_err(|fault| fault.within_table(&args.recipe, table))?;
+    }
     let on = On { gpus: args.gpus as usize, device: &device, utilisation: args.utilisation };
     let plan = Plan {
         gpus: on.gpus,
@@ -103,6 +112,21 @@ pub fn run(args: Args) -> Result<()> {
         jobs: vec![on.plan("search", search, &parent, &parent), on.plan("recovery", recover, &parent, &student)],
     };
     if args.json { output::json(&plan) } else { output::line(&text(&plan)) }
+}
+
+/// Whether all of a job's tokens and bytes can be counted.
+fn countable(job: &Job) -> Result<()> {
+    let sizes = [("steps", job.steps), ("sequences", job.sequences as u64), ("length", job.length as u64)];
+    for (key, found) in sizes {
+        if found > MOST {
+            return Err(Error::Usage(format!("{key}: found {found}, expected at most {MOST}")));
+        }
+    }
+    let tokens = sizes.iter().try_fold(1u64, |product, (_, size)| product.checked_mul(*size));
+    match tokens {
+        Some(_) => Ok(()),
+        None => Err(Error::Usage("found more than 2⁶⁴ tokens, expected fewer".into())),
+    }
 }
 
 struct On<'d> {
@@ -174,12 +198,12 @@ fn text(plan: &Plan) -> String {
     for p in &plan.jobs {
         let c = &p.cost;
         lines.push(format!(
-            "{:<10}{} steps of {} × {} tokens, {:.2} B tokens, {:.3e} operations a step, {:.1} hours",
+            "{:<10}{} steps of {} × {} tokens, {} tokens, {:.3e} operations a step, {:.1} hours",
             p.name,
             p.job.steps,
             p.job.sequences,
             p.job.length,
-            c.tokens as f64 / 1e9,
+            report::count(c.tokens),
             c.flops_per_step,
             c.hours
         ));

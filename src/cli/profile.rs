@@ -170,12 +170,12 @@ fn estimate(file: &std::path::Path, table: Option<PathBuf>, out: Option<PathBuf>
         ));
     }
     lines.push(format!(
-        "parent{}: request {:.1} ms (prefill {:.1} ms, decode step {:.1} µs), memory {:.3} GiB",
+        "parent{}: request {:.1} ms (prefill {:.1} ms, decode step {:.1} µs), memory {}",
         if estimates > 0 { ", estimate" } else { "" },
         1e3 * parent.request_seconds,
         1e3 * parent.prefill_seconds,
         1e6 * parent.decode_step_seconds,
-        parent.memory_bytes / crate::cost::MIB / 1024.0
+        output::bytes(parent.memory_bytes)
     ));
     output::line(&lines.join("\n"))
 }

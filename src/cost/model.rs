@@ -38,7 +38,7 @@ pub struct CostModel {
 }
 
 /// The predicted cost of an architecture.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prediction {
     pub prefill_seconds: f64,
     /// The mean over the workload's steps.

@@ -44,6 +44,29 @@ pub struct Validation {
     pub request_less_drift: Errors,
 }
 
+/// Errors of whole models' times, relative, that only a disturbed measurement has.
+const DISTURBED: f64 = 0.1;
+
+impl Validation {
+    /// Says so where other work must have taken the machine's cores during the measurements.
+    pub fn disturbed(&self) -> Option<String> {
+        let Validation { drift, request_less_drift, .. } = self;
+        let found = if (drift - 1.0).abs() > DISTURBED {
+            let change = if *drift > 1.0 { "slower" } else { "faster" };
+            let factor = drift.max(drift.recip());
+            format!("whole models ran {factor:.2} times {change} than the cost table says")
+        } else if request_less_drift.median > DISTURBED {
+            format!("whole models ran {:.0} % off the cost table's times", 100.0 * request_less_drift.median)
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{found}: other programs took this machine's cores meanwhile, or it has changed its clock. The limits hold for \
+             what is measured; for a better choice within them, measure again on an idle machine (`--from profile`)"
+        ))
+    }
+}
+
 /// Measures a model of each choice, with weights that mean nothing, against its prediction. All models are in memory at
 /// once, so that their requests interleave.
 pub fn validate(model: &CostModel, contract: &Contract, choices: &[Choice], repeats: usize) -> Result<Validation> {
@@ -71,5 +94,34 @@ pub fn compare(points: Vec<(Prediction, Measurement)>) -> Validation {
         request: errors(&|p, m| (p.request_seconds, m.request.median)),
         memory: errors(&|p, m| (p.memory_bytes, m.peak_bytes as f64)),
         points,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Cost;
+
+    /// Whole models predicted at 1 s, and what they took.
+    fn validation(measured: &[f64]) -> Validation {
+        let point = |seconds: &f64| {
+            let request = Cost { median: *seconds, iqr: 0.0, repeats: 1 };
+            let (prefill_seconds, decode_step_seconds) = (0.5, 0.01);
+            let measured =
+                Measurement { request, prefill_seconds, decode_step_seconds, peak_bytes: 1, resident_bytes: None };
+            (Prediction { request_seconds: 1.0, ..Prediction::default() }, measured)
+        };
+        compare(measured.iter().map(point).collect())
+    }
+
+    #[test]
+    fn only_a_disturbed_measurement_is_called_one() {
+        assert_eq!(validation(&[1.0, 1.05, 0.96, 1.09, 0.92]).disturbed(), None);
+        let slower = validation(&[1.25, 1.3, 1.2]).disturbed().unwrap();
+        assert!(slower.contains("1.25 times slower"), "{slower}");
+        let faster = validation(&[0.8, 0.8]).disturbed().unwrap();
+        assert!(faster.contains("1.25 times faster"), "{faster}");
+        let uneven = validation(&[0.8, 0.8, 1.0, 1.3, 1.3]).disturbed().unwrap();
+        assert!(uneven.contains("20 % off"), "{uneven}");
     }
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::{Error, Result, files};
 
 const LOCK: &str = "lock";
-const RECIPE: &str = "recipe.toml";
+/// The recipe as it was given.
+pub const RECIPE: &str = "recipe.toml";
 const INPUTS: &str = "inputs.json";
 
 /// Something that a recipe reads: a parent's config, a token file. A run with other inputs is another run.

@@ -16,6 +16,6 @@ mod stages;
 
 pub use checkpoints::{Checkpoints, FoundCheckpoint, Latest};
 pub use digest::{digest_bytes, digest_file};
-pub use directory::{Input, RunDir, is_run};
+pub use directory::{Input, RECIPE, RunDir, is_run};
 pub use metrics::{Metrics, read_lines};
 pub use stages::verify;

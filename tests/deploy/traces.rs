@@ -196,7 +196,7 @@ fn traces_that_cannot_be_used_say_what_to_do() {
     damaged[100..4096].fill(0xFF);
     std::fs::write(at("damaged.sqlite"), damaged).unwrap();
     refused(&at("damaged.sqlite"), &["SQLite"]);
-    assert_eq!(read(&at("missing.sqlite")).unwrap_err().exit_code(), 1);
+    assert_eq!(read(&at("missing.sqlite")).unwrap_err().exit_code(), 2);
 }
 
 /// A trace of a gigabyte, which takes minutes to make: `cargo test --release -- --ignored gigabyte --nocapture`.

@@ -7,6 +7,7 @@ use crate::cost::device_spec::DeviceSpec;
 use crate::cost::model::MIB;
 use crate::cost::vllm::Memory;
 use crate::model::Config;
+use crate::report;
 use crate::supernet::{Axis, SearchSpace};
 use crate::{Error, Result};
 
@@ -254,8 +255,8 @@ fn words(
     if let Some(parent) = parent {
         let p = parent.parameters();
         words.push(format!(
-            "Meant for a parent of {:.2} B parameters, {} layers.",
-            p.total as f64 / 1e9,
+            "Meant for a parent of {} parameters, {} layers.",
+            report::count(p.total),
             parent.layers.len()
         ));
     }
@@ -280,7 +281,8 @@ fn limits(contract: &Contract) -> Vec<String> {
         ));
     }
     if let Some(mib) = l.memory_mib {
-        words.push(format!("It takes at most {mib} MiB ({:.2} GiB) of memory.", mib / 1024.0));
+        let larger = if mib >= 1024.0 { format!(" ({:.2} GiB)", mib / 1024.0) } else { String::new() };
+        words.push(format!("It takes at most {mib} MiB{larger} of memory."));
     }
     if let (Some(throughput), Some(seconds)) = (l.throughput, contract.serving_seconds()) {
         words.push(format!(

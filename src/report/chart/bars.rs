@@ -36,12 +36,14 @@ impl BudgetBars<'_> {
         }
         frame.below(&mut svg, (&x, self.unit));
         let zero = x.at(0.0).unwrap_or(frame.left);
+        // Above the line of the limit.
+        let mut values = Vec::new();
         for (i, bar) in self.bars.iter().enumerate() {
             let y = frame.top + 4.0 + ROW * i as f64;
             svg.text([frame.left - 8.0, y + 13.0], "name end", bar.name);
             let title = format!("{}: {} {}", bar.name, precise(bar.value), self.unit);
             let Some(end) = x.at(bar.value) else {
-                svg.text([zero + 5.0, y + 13.0], "value", &precise(bar.value));
+                values.push(([zero + 5.0, y + 13.0], precise(bar.value)));
                 continue;
             };
             svg.rect(
@@ -50,7 +52,7 @@ impl BudgetBars<'_> {
                 Some(&title),
             );
             let right = self.whisker(&mut svg, &x, bar, [end, y + (ROW - 8.0) / 2.0]);
-            svg.text([right + 5.0, y + 13.0], "value halo", &precise(bar.value));
+            values.push(([right + 5.0, y + 13.0], precise(bar.value)));
         }
         if let Some(at) = x.at(self.limit) {
             svg.line([at, frame.top - 4.0, at, frame.bottom], "limit");
@@ -58,6 +60,9 @@ impl BudgetBars<'_> {
             let anchor = if at > WIDTH - 80.0 { "limit-name end" } else { "limit-name mid" };
             let at = if at > WIDTH - 80.0 { WIDTH } else { at };
             svg.text([at, 12.0], anchor, &format!("limit {sign} {} {}", precise(self.limit), self.unit));
+        }
+        for (at, value) in &values {
+            svg.text(*at, "value halo", value);
         }
         svg.finish(self.label)
     }

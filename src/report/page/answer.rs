@@ -124,10 +124,6 @@ fn models(report: &Report) -> Vec<ModelRow> {
     rows.push(number("request, ms", &|m| m.request_ms));
     rows.extend(generates.then(|| number("generated tokens/s", &|m| m.tokens_per_second)));
     rows.push(number("peak memory, MiB", &|m| m.peak_mib));
-    if parent.resident_mib.is_some() || student.resident_mib.is_some() {
-        let show = |m: &ModelResult| m.resident_mib.map_or(String::new(), short);
-        rows.push(row("whole process, MiB", &|_| f64::NAN, &show));
-    }
     rows
 }
 

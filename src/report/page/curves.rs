@@ -130,6 +130,9 @@ fn certainty(search: &SearchResult) -> Panel {
         .keys(keys(["least certain gate".to_owned(), "median gate".to_owned()]))
 }
 
+/// Of gradient norms, from which on the smaller one steers nothing.
+const MOST_RATIO: f64 = 1e6;
+
 fn norms(search: &SearchResult) -> Panel {
     let mut axes: Vec<&String> = search.distillation_norms.keys().collect();
     axes.sort_by_key(|axis| AXES.iter().position(|(name, _)| name == axis).unwrap_or(AXES.len()));
@@ -138,8 +141,9 @@ fn norms(search: &SearchResult) -> Panel {
         .filter_map(|axis| {
             let (distillation, budget) = (&search.distillation_norms[axis], search.budget_norms.get(axis)?);
             let letter = AXES.iter().find(|(name, _)| name == axis).map_or(axis.as_str(), |(_, letter)| letter);
-            // Without a budget gradient, within the band, there is no ratio.
-            Some((letter.to_owned(), distillation.iter().zip(budget).map(|(d, b)| ratio(*d, *b)).collect()))
+            // Without a budget gradient to speak of, within the band, there is no ratio.
+            let of = |(d, b): (&f64, &f64)| Some(ratio(*d, *b)).filter(|r| *r < MOST_RATIO).unwrap_or(f64::NAN);
+            Some((letter.to_owned(), distillation.iter().zip(budget).map(of).collect()))
         })
         .collect();
     let series = ratios.iter().enumerate().map(|(style, (name, values))| Series { name, style, values });

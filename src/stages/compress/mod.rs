@@ -49,7 +49,7 @@ use crate::cost::Contract;
 use crate::data::{DataConfig, Source, Tokenizer};
 use crate::model::checkpoint::{DiskDtype, MtpChoice, SaveOptions};
 use crate::model::{Lm, load};
-use crate::run::{Input, RunDir, digest_bytes, digest_file};
+use crate::run::{Input, RECIPE, RunDir, digest_bytes, digest_file};
 use crate::stages::evaluate::RecordSet;
 use crate::supernet::{Importance, SearchSpace, Space, sort};
 use crate::train::Progress;
@@ -153,6 +153,8 @@ impl Compression {
         let inputs: Vec<Input> =
             own.map(|(name, digest)| Input { name: name.clone(), digest: digest.clone() }).collect();
         let recipe = files::read_text(&self.recipe_path)?;
+        let theirs = files::read_text(&other.join(RECIPE)).unwrap_or_default();
+        let recipe = if same_search(&recipe, &theirs) { theirs } else { recipe };
         let other = RunDir::open(other, &recipe, &inputs).map_err(|error| of_another_method(error, "--like"))?;
         for stage in [Stage::Rank, Stage::Profile] {
             let digest = self.digest(stage)?;
@@ -379,6 +381,16 @@ impl Sources {
         };
         Ok(Sources { source: Arc::from(source), held_out: Arc::from(held_out) })
     }
+}
+
+/// Whether two recipes say the same to a search: what a baseline alone reads may differ.
+fn same_search(one: &str, other: &str) -> bool {
+    let read = |text: &str| -> Option<toml::Table> {
+        let mut table: toml::Table = text.parse().ok()?;
+        table.remove("minitron");
+        Some(table)
+    };
+    read(one).is_some_and(|table| read(other) == Some(table))
 }
 
 /// The input by which a run directory says that it belongs to a baseline.
