@@ -30,11 +30,17 @@ fn fault(path: &Path, text: &str, start: usize, message: &str, whole: &str) -> E
     // The place of a fault inside a tagged table is the table's beginning, and the message has the key.
     let line = quoted(message).and_then(|key| line_of_key(&lines, line, key)).unwrap_or(line);
     let at = match lines.get(line) {
+        // A key that the whole file lacks is told of its first line.
+        Some(content) if content.starts_with('#') => "file".to_owned(),
         Some(content) if !content.is_empty() => format!("line {}, `{}`", line + 1, brief(content)),
         _ => format!("line {}", line + 1),
     };
     let message = message.trim_end().replace('\n', ", ");
-    let (found, expected) = message.split_once(", expected ").unwrap_or((&message, whole));
+    let (found, expected) = match (message.split_once(", expected "), message.strip_prefix("wanted ")) {
+        (Some(parts), _) => parts,
+        (None, Some(wanted)) => ("a value of another type", wanted),
+        (None, None) => (&*message, whole),
+    };
     match quoted(found).filter(|_| found.starts_with("unknown")).and_then(|name| nearest(name, expected)) {
         Some(near) => Error::input(path, at, found, format!("{expected}: did you mean `{near}`?")),
         None => Error::input(path, at, found, expected),

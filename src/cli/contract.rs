@@ -56,7 +56,9 @@ pub fn run(command: Command) -> Result<()> {
             lines.push(format!("{word}: {}: found {}, expected {}", f.at, f.found, f.expected));
         }
         if explanation.findings.iter().all(|finding| !finding.contradiction) {
-            lines.push("No contradiction found.".into());
+            let beside =
+                if explanation.findings.iter().any(|finding| finding.estimate) { "; mind the estimates" } else { "" };
+            lines.push(format!("No contradiction found{beside}."));
         }
         output::line(&lines.join("\n"))?;
     }

@@ -351,8 +351,8 @@ fn broken_recipes_are_refused_before_any_work() {
     compress(&["run", &recipe, "--out", own]).refused(2, &["run directory", "a folder without"]);
     assert!(!folder.path().join("lock").exists());
     fs::write(folder.at("plain"), "a file").unwrap();
-    compress(&["run", &recipe, "--out", &folder.at("plain/run")]).refused(1, &["plain/run", "Not a directory"]);
-    compress(&["run", &folder.at("none.toml"), "--out", &folder.at("run")]).refused(1, &["none.toml", "read"]);
+    compress(&["run", &recipe, "--out", &folder.at("plain/run")]).refused(2, &["plain/run", "Not a directory"]);
+    compress(&["run", &folder.at("none.toml"), "--out", &folder.at("run")]).refused(2, &["none.toml", "read"]);
     compress(&["run", &recipe, "--out", &folder.at("run"), "--until", "serch"]).failed(2, &["serch", "search"]);
     compress(&["run", &recipe, "--out", &folder.at("run"), "--from", "report", "--until", "rank"])
         .refused(2, &["--from"]);

@@ -70,5 +70,5 @@ fn output_that_cannot_be_written_is_an_error_and_a_reader_that_left_is_none() {
     // An error that nobody reads is an error still.
     let mut child = command(["inspect", "/none"]).stdout(Stdio::piped()).spawn().unwrap();
     drop((child.stdout.take(), child.stderr.take()));
-    assert_eq!(wait(child).code, Some(1));
+    assert_eq!(wait(child).code, Some(2));
 }

@@ -145,12 +145,12 @@ fn what_is_no_models_folder_is_named() {
     let folder = Folder::new();
     for command in [&["inspect"][..], &["generate", "--prompt", "a"], &["evaluate", "--examples", "1"]] {
         let on = |path: &str| run(command.iter().copied().chain([path]));
-        on(&folder.at("none")).refused(1, &["none", "No such file"]);
+        on(&folder.at("none")).refused(2, &["none", "No such file"]);
         let bare = Folder::new();
-        on(&bare.at("")).refused(1, &["config.json", "No such file"]);
+        on(&bare.at("")).refused(2, &["config.json", "No such file"]);
     }
     let file = format!("{}/model.safetensors", fixture("base"));
-    run(["generate", &file, "--prompt", "a"]).refused(1, &["model.safetensors", "Not a directory"]);
+    run(["generate", &file, "--prompt", "a"]).refused(2, &["model.safetensors", "Not a directory"]);
     run(["inspect", &file]).refused(2, &["model.safetensors"]);
     let config = fs::read(format!("{}/config.json", fixture("base"))).unwrap();
     folder.file("config.json", config);

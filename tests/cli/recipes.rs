@@ -41,8 +41,8 @@ fn text_that_is_no_recipe_is_refused_by_line_and_key() {
     let folder = Folder::new();
     folder.pretrain(&folder.file("r.toml", ""), "run").refused(2, &["r.toml", "missing field `model`"]);
     folder.pretrain(&folder.file("r.toml", [0xff]), "run").refused(2, &["r.toml", "UTF-8"]);
-    folder.pretrain(&folder.at("none.toml"), "run").refused(1, &["none.toml", "No such file"]);
-    folder.pretrain(&folder.at(""), "run").refused(1, &["Is a directory"]);
+    folder.pretrain(&folder.at("none.toml"), "run").refused(2, &["none.toml", "No such file"]);
+    folder.pretrain(&folder.at(""), "run").refused(2, &["Is a directory"]);
     assert_eq!(folder.names(""), ["r.toml"]);
 }
 
@@ -77,11 +77,11 @@ fn values_out_of_range_are_refused_by_key() {
 
 #[test]
 fn what_a_recipe_names_must_be_there_and_fit() {
-    refused("config.json", "none.json", 1, &["none.json", "No such file"]);
+    refused("config.json", "none.json", 2, &["none.json", "No such file"]);
     let tasks = "kind = \"tasks\"";
     for (kind, path) in [("text", "none.txt"), ("text", "none.jsonl"), ("shards", "none.bin"), ("shards", "none")] {
         let data = format!("kind = \"{kind}\"\npaths = [\"{path}\"]");
-        refused(tasks, &data, 1, &[path, "No such file"]);
+        refused(tasks, &data, 2, &[path, "No such file"]);
     }
     let folder = Folder::new();
     folder.file("a.txt", "small big");

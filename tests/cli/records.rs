@@ -25,8 +25,8 @@ fn texts_that_are_none_are_refused_and_nothing_is_written() {
         run(["tokenize", &good, &bad, "--out", &out]).refused(code, parts);
         assert!(!folder.path().join("out").exists(), "{name}");
     }
-    run(["tokenize", &folder.at("none.txt"), "--out", &out]).refused(1, &["none.txt", "No such file"]);
-    run(["tokenize", &folder.at(""), "--out", &out]).refused(1, &["Is a directory"]);
+    run(["tokenize", &folder.at("none.txt"), "--out", &out]).refused(2, &["none.txt", "No such file"]);
+    run(["tokenize", &folder.at(""), "--out", &out]).refused(2, &["Is a directory"]);
     run(["tokenize", &good, "--out", &good]).refused(1, &["good.txt"]);
     run(["tokenize", &good, "--out", &out]).ok();
     let before = folder.read("out/shard-00000.bin");
@@ -52,7 +52,7 @@ fn records_that_are_wrong_are_refused_by_line() {
         let data = folder.file("records.jsonl", content);
         run(["evaluate", &base, "--data", &data]).refused(2, &[&["records.jsonl"], parts].concat());
     }
-    run(["evaluate", &base, "--data", &folder.at("none")]).refused(1, &["none", "No such file"]);
+    run(["evaluate", &base, "--data", &folder.at("none")]).refused(2, &["none", "No such file"]);
     let words = folder.file("words.json", tokenizer(300));
     let data = folder.file("records.jsonl", "{\"prompt\": \"small\", \"answer\": \"small big\"}");
     let outcome = run(["evaluate", &base, "--data", &data, "--tokenizer", &words]);
@@ -74,14 +74,14 @@ fn prompts_and_tokenizers_that_do_not_fit_are_refused() {
     generate(&["--prompt", ""]).ok();
     generate(&["--prompts", &folder.file("empty.txt", "")]).refused(2, &["empty.txt", "no text"]);
     generate(&["--prompts", &folder.file("bad.txt", b"a\n\xff")]).refused(2, &["bad.txt", "byte 2", "UTF-8"]);
-    generate(&["--prompts", &folder.at("none")]).refused(1, &["none", "No such file"]);
+    generate(&["--prompts", &folder.at("none")]).refused(2, &["none", "No such file"]);
     for content in ["", "{}", "[1]", "no JSON"] {
         let bad = folder.file("bad.json", content);
         generate(&["--prompt", "a", "--tokenizer", &bad]).refused(2, &["bad.json", "tokenizer.json"]);
         run(["tokenize", &folder.file("a.txt", "a"), "--out", &folder.at("o"), "--tokenizer", &bad])
             .refused(2, &["bad.json"]);
     }
-    generate(&["--prompt", "a", "--tokenizer", &folder.at("none")]).refused(1, &["none", "No such file"]);
+    generate(&["--prompt", "a", "--tokenizer", &folder.at("none")]).refused(2, &["none", "No such file"]);
     // The model's own folder holds it.
     let model = folder.model("model");
     fs::write(folder.path().join("model/tokenizer.json"), "{}").unwrap();

@@ -36,8 +36,8 @@ fn folders_that_are_no_run_of_this_recipe_are_refused_and_kept() {
     folder.pretrain(&recipe, "mine").refused(2, &["mine", "thesis.txt", "an empty folder"]);
     assert_eq!(folder.names("mine"), ["thesis.txt"]);
     folder.file("file", "");
-    folder.pretrain(&recipe, "file").refused(1, &["file", "Not a directory"]);
-    folder.pretrain(&recipe, "file/run").refused(1, &["file/run", "Not a directory"]);
+    folder.pretrain(&recipe, "file").refused(2, &["file", "Not a directory"]);
+    folder.pretrain(&recipe, "file/run").refused(2, &["file/run", "Not a directory"]);
     let outcome = run(["pretrain", &recipe, "--out", "/proc/run"]);
     outcome.refused(1, &["/proc/run", "cannot create"]);
     folder.pretrain(&recipe, "run").ok();

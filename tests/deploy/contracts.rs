@@ -65,6 +65,7 @@ fn faults_are_named() {
         ("moe_backend", "tensor_parallel = 2\nmoe_backend", &["engine.tensor_parallel", "not modelled"]),
         ("moe_backend", "gpu_memory_utilization = 1.5\nmoe_backend", &["engine.gpu_memory_utilization"]),
         ("device =", "threads = 2\ndevice =", &["threads", "builtin"]),
+        ("[limits]", "[limit]", &["did you mean `limits`"]),
         ("alpha = 1.0", "alpha = -1", &["search.alpha"]),
         ("space =", "spaces =", &["did you mean `space`"]),
     ] {
@@ -77,6 +78,8 @@ fn faults_are_named() {
     assert!(refused(builtin).contains("device: found h100"));
     assert!(refused(&builtin.replace("h100", "cpu").replace("\"f32\"", "\"bf16\"")).contains("precision"));
     assert!(refused(&builtin.replace("\"builtin\"", "\"vllm\"")).contains("[engine]"));
+    let without_limits = format!("# A comment.\n{builtin}").replace("[limits]\nlatency_ms = 1", "");
+    assert!(refused(&without_limits).contains("file: found missing field `limits`"), "{}", refused(&without_limits));
 }
 
 #[test]
