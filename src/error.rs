@@ -139,7 +139,7 @@ impl Error {
         match self {
             Error::Input { .. } | Error::Usage(_) | Error::Unreachable { .. } => 2,
             Error::Cuda(error) if error.is_usage() => 2,
-            Error::Io { action: "read", source, .. } if names_no_input(source.kind()) => 2,
+            Error::Io { action: "read" | "open", source, .. } if names_no_input(source.kind()) => 2,
             Error::Io { .. }
             | Error::Cuda(_)
             | Error::Kernels(_)

@@ -6,7 +6,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -198,9 +199,21 @@ pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path, whole: &str) -> Re
         .map_err(|error| Error::input(path, format!("line {}", error.line()), error.to_string(), whole))
 }
 
+/// Reads a whole file. Devices are refused: some never end (`/dev/zero`). A terminal and a pipe may be read.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut file = File::open(path).map_err(Error::io(path, "read"))?;
+    let kind = file.metadata().map_err(Error::io(path, "read"))?.file_type();
+    if kind.is_char_device() && !file.is_terminal() {
+        return Err(Error::input(path, "path", "a device", "a file"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
+    Ok(bytes)
+}
+
 /// Reads a whole text file; text that is not UTF-8 is an input error.
 pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = read(path)?;
     String::from_utf8(bytes).map_err(|error| {
         Error::input(path, format!("byte {}", error.utf8_error().valid_up_to()), "no valid UTF-8", "UTF-8 text")
     })
@@ -443,5 +456,11 @@ mod tests {
         kept.push(format!(".model.{gone}-1.tmp"));
         kept.sort();
         assert_eq!(names(dir.path()), kept);
+    }
+
+    #[test]
+    fn endless_devices_are_refused() {
+        let error = read_text(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("found a device, expected a file") && error.exit_code() == 2, "{error}");
     }
 }

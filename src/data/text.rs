@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// What a document is in a plain text file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -36,7 +36,7 @@ pub enum Record {
 /// [`Error::Io`] where it cannot be read; [`Error::Input`] where it is not UTF-8, or holds no text.
 pub fn read_text(path: impl AsRef<Path>, separation: Separation) -> Result<Vec<String>> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = files::read(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let found = format!("byte {:#04x}", error.as_bytes()[at]);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// Byte vocabulary: padding.
 pub const PAD: u32 = 0;
@@ -161,7 +161,7 @@ impl FileTokenizer {
 
 fn load(path: &Path) -> Result<FileTokenizer> {
     // Read here, so that a missing file and a wrong one are different errors.
-    let bytes = std::fs::read(path).map_err(Error::io(path, "read"))?;
+    let bytes = files::read(path)?;
     let mut tokenizer = tokenizers::Tokenizer::from_bytes(&bytes)
         .map_err(|error| Error::input(path, "whole file", error.to_string(), "a Hugging Face tokenizer.json"))?;
     // Length limits that a model's file carries would cut or pad documents without a word.
@@ -176,7 +176,7 @@ fn load(path: &Path) -> Result<FileTokenizer> {
 
 /// `eos_token` of a `tokenizer_config.json`: a string, or an object whose `content` is one; null where there is none.
 fn eos_id(config: &Path, tokenizer: &tokenizers::Tokenizer) -> Result<Option<u32>> {
-    let text = std::fs::read_to_string(config).map_err(Error::io(config, "read"))?;
+    let text = files::read_text(config)?;
     let json: serde_json::Value = serde_json::from_str(&text)
         .map_err(|error| Error::input(config, format!("line {}", error.line()), error.to_string(), "JSON"))?;
     let value = match json.get("eos_token") {

@@ -11,6 +11,8 @@ use crate::report::{bytes, count};
 /// An export, as `quantization_error.json` holds it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportReport {
+    /// Not in the file, which lies in it and may be moved.
+    #[serde(skip)]
     pub out: PathBuf,
     pub files: usize,
     /// Tensors on disk, scales included.

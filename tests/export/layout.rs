@@ -164,6 +164,7 @@ fn tied_heads_and_companions_stay() {
     assert_eq!(csv.lines().count(), 1 + report.changed.len());
     let told = json_of(&folder, "out/quantization_error.json");
     assert_eq!(told["changed"].as_array().unwrap().len(), report.changed.len());
+    assert!(!told.to_string().contains(folder.path("").to_str().unwrap()), "it names no place of this machine: {told}");
 }
 
 #[test]

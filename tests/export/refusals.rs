@@ -148,7 +148,7 @@ fn the_command_wants_one_format() {
     refused(&[], 2, &["--weights", "--contract"]);
     refused(&["--weights", "int4"], 2, &["int4", "nvfp4"]);
     refused(&["--weights", "fp8", "--contract", "a.toml"], 2, &["cannot be used with"]);
-    refused(&["--contract", "missing.toml"], 1, &["missing.toml"]);
+    refused(&["--contract", "missing.toml"], 2, &["missing.toml"]);
     let f32 = concat!(env!("CARGO_MANIFEST_DIR"), "/presets/contracts/half.toml");
     refused(&["--contract", f32], 2, &["half.toml", "precision", "below f32"]);
     let output =
