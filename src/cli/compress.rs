@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Outcome, output};
 use crate::cost::{MIB, Validation};
+use crate::device::MeasuredOn;
 use crate::report::{self, Report};
 use crate::stages::compress::{Compression, Stage, profile, quickstart};
 use crate::{Error, Result};
@@ -120,7 +121,11 @@ pub fn validate(args: ValidateArgs) -> Result<()> {
     }
     let (choices, validation) =
         profile::validate(&compression, args.architectures as usize, args.seed, args.repeats as usize)?;
+    let on = MeasuredOn::current();
     if !json {
+        if !on.is_cpu() {
+            output::line(&format!("On {on}"))?;
+        }
         return output::line(&validation_table(&validation));
     }
     let points: Vec<serde_json::Value> = (choices.iter().zip(&validation.points))
@@ -134,6 +139,7 @@ pub fn validate(args: ValidateArgs) -> Result<()> {
         .collect::<Result<_>>()?;
     let Validation { request, request_less_drift, drift, memory, prefill, decode_step, .. } = validation;
     output::json(&serde_json::json!({
+        "measured_on": on,
         "points": points,
         "drift": drift,
         "errors": { "request": request, "request_less_drift": request_less_drift, "prefill": prefill, "decode_step": decode_step, "memory": memory },
