@@ -100,11 +100,12 @@ pub fn quickstart(args: QuickstartArgs) -> Result<Outcome> {
 pub fn end(compression: &Compression, stage: Stage, json: bool) -> Result<Outcome> {
     let out = compression.run.path();
     let met = if stage >= Stage::Measure { compression.met()? } else { None };
-    if stage >= Stage::Profile
-        && compression.is_complete(Stage::Profile)?
-        && let Some(disturbed) = profile::read(compression)?.validation.disturbed()
-    {
-        output::note(&format!("note: {disturbed}"));
+    if stage >= Stage::Profile && compression.is_complete(Stage::Profile)? {
+        let profile = profile::read(compression)?;
+        // An interpreter's times are no times at all.
+        if let Some(disturbed) = profile.validation.disturbed().filter(|_| !profile.measured_on.simulated) {
+            output::note(&format!("note: {disturbed}"));
+        }
     }
     if stage == Stage::Report { show(out, json) } else { done(out, stage, met, json) }?;
     Ok(Outcome::of(met))

@@ -110,9 +110,9 @@ struct Watch {
     meter: Meter,
     /// Bytes in use before the pass.
     base: usize,
-    from: Moment,
-    /// A part, and its time: `None` is what is no layer.
-    times: Vec<(Option<usize>, [Moment; 2])>,
+    start: Moment,
+    /// The ends of the parts; `None` is what is no layer.
+    ends: Vec<(Option<usize>, Moment)>,
     cost: PassCost,
     failed: Result<()>,
 }
@@ -120,9 +120,9 @@ struct Watch {
 impl Watch {
     fn start(meter: &Meter, layers: usize, base: usize) -> Result<Watch> {
         let cost = PassCost { layers: vec![PartCost::default(); layers], rest: PartCost::default() };
-        let times = Vec::with_capacity(layers + 4);
+        let ends = Vec::with_capacity(layers + 4);
         meter.reset_peak();
-        Ok(Watch { meter: meter.clone(), base, from: meter.now()?, times, cost, failed: Ok(()) })
+        Ok(Watch { meter: meter.clone(), base, start: meter.now()?, ends, cost, failed: Ok(()) })
     }
 
     fn passed(&mut self, layer: Option<usize>) {
@@ -132,12 +132,10 @@ impl Watch {
     }
 
     fn pass(&mut self, layer: Option<usize>) -> Result<()> {
-        let until = self.meter.now()?;
+        self.ends.push((layer, self.meter.now()?));
         let part = self.cost.part(layer);
         part.workspace = part.workspace.max(self.meter.memory().peak.saturating_sub(self.base));
         self.meter.reset_peak();
-        let from = std::mem::replace(&mut self.from, self.meter.now()?);
-        self.times.push((layer, [from, until]));
         Ok(())
     }
 
@@ -145,8 +143,10 @@ impl Watch {
     fn finish(mut self) -> Result<PassCost> {
         self.failed?;
         self.meter.wait()?;
-        for (layer, [from, until]) in &self.times {
-            self.cost.part(*layer).seconds += from.seconds_to(until)?;
+        let mut from = &self.start;
+        for (layer, end) in &self.ends {
+            self.cost.part(*layer).seconds += from.seconds_to(end)?;
+            from = end;
         }
         Ok(self.cost)
     }
