@@ -17,7 +17,7 @@ use super::{alone, autocompress, text, with_gpusim};
 fn importance(lm: &Lm) -> Importance {
     let mut calibrator = Calibrator::new(lm);
     for step in 0..2 {
-        let batch = batch(step, 2, 40);
+        let batch = batch(step, 2, 24);
         calibrator.add(&batch.tokens, &batch.rows().unwrap()).unwrap();
     }
     calibrator.finish().unwrap()
@@ -67,10 +67,10 @@ fn importance_is_the_cpus_and_sorts_alike() {
         }
         println!("{name}: scores off by at most {worst:.1e}");
         assert!(worst <= 1e-4, "{name}: {worst:e}");
-        let narrow = scores(on(Precision::Bf16));
-        let off = narrow.iter().zip(&cpu).map(|(a, b)| relative_difference(a, b)).fold(0.0, f64::max);
-        println!("{name}: in bf16 off by at most {off:.1e}");
-        assert!(off > 0.0 && off < 0.1, "{name}: {off}");
+        // In bf16 tokens go to other experts where scores nearly tie; what all tokens pass is near.
+        let off = relative_difference(&on(Precision::Bf16).hidden, &cpu[0]);
+        println!("{name}: the hidden axis in bf16 off by {off:.1e}");
+        assert!(off > 0.0 && off < 0.02, "{name}: {off}");
     }
     sim.finish();
 }
@@ -150,13 +150,13 @@ sequences = 2
 length = 48
 learning_rate = 1e-3
 ";
-const SPACE: &str = "hidden_size = [64, 48]\n[moe]\nexperts = [8, 4]\n";
+const SPACE: &str = "[moe]\nexperts = [8, 4]\nintermediate = [48, 32]\n";
 const CONTRACT: &str = "
 device = 'cpu'
 engine = 'builtin'
 precision = 'f32'
 threads = 1
-workload = { batch = 1, input_tokens = 8, output_tokens = 2, prefill_chunk = 8 }
+workload = { batch = 1, input_tokens = 8, output_tokens = 1, prefill_chunk = 8 }
 limits = { latency_ms = 600000, memory_of_parent = 0.95 }
 ";
 
@@ -219,4 +219,17 @@ fn one_recipe_runs_wholly_on_the_driver_that_the_loader_finds() {
         let wanted = if device.is_empty() { &names[..] } else { &["--precision f32"] };
         assert!(wanted.iter().all(|part| stderr.contains(part)), "{args:?}: {stderr}");
     }
+    // Half a table neither.
+    std::fs::remove_file(out.join("stages/profile.json")).unwrap();
+    let output = autocompress(&["profile", &recipe, "--out", out_text], none.path());
+    let stderr = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && stderr.contains("this search space, contract and device"), "{stderr}");
+
+    let other = folder.path().join("other");
+    let rank = ["--device", "auto", "rank", &recipe, "--out", other.to_str().unwrap(), "--quiet"];
+    let output = autocompress(&rank, none.path());
+    let said = text(&output.stderr);
+    // A machine with a driver of its own has nothing to say.
+    assert!(output.status.success() && other.join("rank/importance.json").is_file(), "{said}");
+    assert!(said.is_empty() || said == "--device auto: found no GPU, computing on the CPU\n", "{said}");
 }
