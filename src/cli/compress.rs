@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Outcome, output};
 use crate::cost::{MIB, Validation};
+use crate::device::MeasuredOn;
 use crate::report::{self, Report};
 use crate::stages::compress::{Compression, Stage, profile, quickstart};
 use crate::{Error, Result};
@@ -99,11 +100,12 @@ pub fn quickstart(args: QuickstartArgs) -> Result<Outcome> {
 pub fn end(compression: &Compression, stage: Stage, json: bool) -> Result<Outcome> {
     let out = compression.run.path();
     let met = if stage >= Stage::Measure { compression.met()? } else { None };
-    if stage >= Stage::Profile
-        && compression.is_complete(Stage::Profile)?
-        && let Some(disturbed) = profile::read(compression)?.validation.disturbed()
-    {
-        output::note(&format!("note: {disturbed}"));
+    if stage >= Stage::Profile && compression.is_complete(Stage::Profile)? {
+        let profile = profile::read(compression)?;
+        // An interpreter's times are no times at all.
+        if let Some(disturbed) = profile.validation.disturbed().filter(|_| !profile.measured_on.simulated) {
+            output::note(&format!("note: {disturbed}"));
+        }
     }
     if stage == Stage::Report { show(out, json) } else { done(out, stage, met, json) }?;
     Ok(Outcome::of(met))
@@ -120,7 +122,11 @@ pub fn validate(args: ValidateArgs) -> Result<()> {
     }
     let (choices, validation) =
         profile::validate(&compression, args.architectures as usize, args.seed, args.repeats as usize)?;
+    let on = MeasuredOn::current();
     if !json {
+        if !on.is_cpu() {
+            output::line(&format!("On {on}"))?;
+        }
         return output::line(&validation_table(&validation));
     }
     let points: Vec<serde_json::Value> = (choices.iter().zip(&validation.points))
@@ -134,6 +140,7 @@ pub fn validate(args: ValidateArgs) -> Result<()> {
         .collect::<Result<_>>()?;
     let Validation { request, request_less_drift, drift, memory, prefill, decode_step, .. } = validation;
     output::json(&serde_json::json!({
+        "measured_on": on,
         "points": points,
         "drift": drift,
         "errors": { "request": request, "request_less_drift": request_less_drift, "prefill": prefill, "decode_step": decode_step, "memory": memory },

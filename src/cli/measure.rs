@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use super::{Outcome, compress, output};
 use crate::cost::{Contract, MIB, Measurement, measure};
+use crate::device::MeasuredOn;
 use crate::model::checkpoint::MtpChoice;
 use crate::model::{Lm, load};
 use crate::report::precise;
@@ -42,11 +43,13 @@ pub fn run(args: Args) -> Result<Outcome> {
     let loaded: Vec<Lm> = models.iter().map(|dir| Ok(load(dir, MtpChoice::Drop)?.lm)).collect::<Result<_>>()?;
     let measured = measure(&loaded.iter().collect::<Vec<_>>(), &contract, args.repeats as usize)?;
     let held = held(&measured, &contract);
+    let on = MeasuredOn::current();
     let met = held.iter().any(Option::is_some).then(|| held.iter().flatten().flatten().all(|limit| limit.met));
     if args.json {
         let entry = |((dir, m), held): ((&PathBuf, &Measurement), &Option<Vec<Held>>)| {
             serde_json::json!({
                 "model": dir,
+                "measured_on": on,
                 "measured": m,
                 "tokens_per_second": m.throughput(&contract),
                 "limits": held,
@@ -55,6 +58,9 @@ pub fn run(args: Args) -> Result<Outcome> {
         };
         output::json(&models.iter().zip(&measured).zip(&held).map(entry).collect::<Vec<_>>())?;
     } else {
+        if !on.is_cpu() {
+            output::line(&format!("On {on}"))?;
+        }
         output::line(&table(&models, &measured, &contract))?;
         output::line(&verdicts(&models, &held))?;
     }

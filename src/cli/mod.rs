@@ -38,14 +38,15 @@ struct Cli {
     /// Threads to compute with [default: all cores]. Results do not depend on it.
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
-    /// Where search, recover, pretrain, generate, evaluate, logits and kernels compute: cpu, cuda, cuda:N, or auto, a GPU where there is
-    /// one [default: cpu; kernels: auto]. Everything else computes on the CPU.
+    /// Where models compute and are measured: cpu, cuda, cuda:N, or auto, a GPU where there is one [default: cpu; kernels: auto].
+    /// It goes before the contract's device, where this program's own engine serves: a cost table holds for the device that it was
+    /// measured on.
     #[arg(long, global = true)]
     device: Option<String>,
     /// What search, recover and pretrain compute in, whatever a recipe says: f32, bf16, fp8 or nvfp4. The CPU computes in f32 and
     /// a GPU in bf16 [default]; with f32 it can be checked against the CPU. fp8 and nvfp4 quantise the operands of the layers'
     /// products on both; those of 8-bit and 4-bit numbers are made of bf16 (f32 on the CPU), and no faster. Masters, moments and
-    /// losses are f32 in all.
+    /// losses are f32 in all. What is not trained is on a GPU in f32 or bf16.
     #[arg(long, global = true, value_parser = str::parse::<Precision>)]
     precision: Option<Precision>,
     #[command(subcommand)]
@@ -153,6 +154,16 @@ fn show_warnings() {
     layer.init();
 }
 
+/// Whether a command tells times of models.
+fn measures(command: &Command) -> bool {
+    match command {
+        Command::Profile(args) => args.is_stage(),
+        Command::Quickstart(_) | Command::Run(_) | Command::Extract(_) | Command::Measure(_) => true,
+        Command::Validate(_) | Command::Study(_) | Command::Baseline(_) => true,
+        _ => false,
+    }
+}
+
 fn run(cli: Cli) -> Result<Outcome> {
     let done = |()| Outcome::Done;
     if let Command::Kernels(command) = cli.command {
@@ -160,6 +171,11 @@ fn run(cli: Cli) -> Result<Outcome> {
     }
     let device: Device = cli.device.as_deref().unwrap_or("cpu").parse()?;
     let place = device.place(cli.precision.unwrap_or_default(), output::note)?;
+    if place.as_ref().is_some_and(|place| place.gpu.is_simulated()) && measures(&cli.command) {
+        output::note(
+            "gpusim: an interpreter, no times: it counts bytes as a GPU's driver does, and its seconds mean nothing",
+        );
+    }
     let command = || match cli.command {
         Command::Quickstart(args) => compress::quickstart(args),
         Command::Run(args) => compress::run(args),

@@ -19,6 +19,13 @@ pub struct Args {
     stage: Option<compress::StageArgs>,
 }
 
+impl Args {
+    /// Whether models are measured here.
+    pub fn is_stage(&self) -> bool {
+        self.stage.is_some()
+    }
+}
+
 #[derive(clap::Subcommand)]
 enum Command {
     /// Write short models of random weights that fill a contract's cost table, and the script that serves and traces them.

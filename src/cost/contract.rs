@@ -17,7 +17,7 @@ use super::model::MIB;
 use crate::engine::profile::Workload;
 use crate::{Error, Result, config_file, files};
 
-/// A contract file. With this crate's own engine:
+/// A contract file. With this crate's own engine, which `--device cuda` puts on a GPU, whatever device and precision are here:
 ///
 /// ```toml
 /// device = "cpu"

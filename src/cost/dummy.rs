@@ -2,30 +2,41 @@
 
 use crate::Result;
 use crate::autograd::Params;
-use crate::device::{parallel, pool};
-use crate::model::{Config, Lm, param};
+use crate::device::{self, Meter, parallel};
+use crate::model::{Config, Lm, Purpose, param, place_param};
 use crate::tensor::Tensor;
 
 /// A model of `config` with small random matrices, and the memory its weights take.
 pub struct Dummy {
     pub lm: Lm,
-    /// Bytes of each layer's weights in the pool.
+    /// Bytes of each layer's weights, where the model computes.
     pub layer_bytes: Vec<usize>,
     /// Of the embedding, the final norm and the head.
     pub rest_bytes: usize,
 }
 
 impl Dummy {
+    /// Where jobs compute now.
+    ///
+    /// # Errors
+    /// Where a GPU's memory is too small.
     pub fn new(config: &Config) -> Result<Dummy> {
+        let place = device::current();
+        let meter = Meter::of(place.as_ref().map(|place| &place.gpu));
         let mut params = Params::default();
         let mut layer_bytes = vec![0; config.layers.len()];
         let mut rest_bytes = 0;
         for (index, spec) in config.tensors().into_iter().enumerate() {
-            let before = pool::stats().live;
+            let before = meter.memory().live;
             let value = value(&spec.name, &spec.shape, config.initializer_range, index as u64);
-            let bytes = pool::stats().live.saturating_sub(before);
-            *layer_of(&spec.name).and_then(|i| layer_bytes.get_mut(i)).unwrap_or(&mut rest_bytes) += bytes;
-            params.push(param(spec.name, value));
+            let layer = layer_of(&spec.name);
+            let mut param = param(spec.name, value);
+            if let Some(place) = &place {
+                (param, _) = place_param(param, place, Purpose::Inference)?;
+            }
+            let bytes = meter.memory().live.saturating_sub(before);
+            *layer.and_then(|i| layer_bytes.get_mut(i)).unwrap_or(&mut rest_bytes) += bytes;
+            params.push(param);
         }
         Ok(Dummy { lm: Lm::new(config.clone(), params)?, layer_bytes, rest_bytes })
     }

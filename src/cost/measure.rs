@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contract::Contract;
 use super::table::Cost;
-use crate::device::{pool, with_threads};
+use crate::device::{self, pool, with_threads};
 use crate::engine::profile::{RequestCost, median, serve};
 use crate::model::Lm;
 use crate::{Error, Result};
@@ -17,10 +17,11 @@ pub struct Measurement {
     pub prefill_seconds: f64,
     /// The mean over a request's steps.
     pub decode_step_seconds: f64,
-    /// Weights, caches and workspace at the peak, by the memory pool's count; the largest of the repeats.
+    /// Weights, caches and workspace at the peak, by the count of the memory pool of where it was served; the largest of the
+    /// repeats.
     pub peak_bytes: usize,
     /// Resident memory of the whole process after the model's last request, other models and code included; `None` where
-    /// the system does not tell.
+    /// the system does not tell, and on a GPU.
     pub resident_bytes: Option<usize>,
 }
 
@@ -36,7 +37,8 @@ const MORE: usize = 4;
 /// A median's relative standard error that is good enough.
 const PRECISE: f64 = 0.005;
 
-/// Serves each model at least `repeats` times in turn, on the contract's threads, after one unmeasured request each.
+/// Serves each model at least `repeats` times in turn, where jobs compute now, after one unmeasured request each. On the CPU
+/// on the contract's threads.
 ///
 /// What slows a whole round down slows all models: each round's times are divided by its common factor, the median over the
 /// models of their time against their own median. Where the machine is busy, more rounds are taken.
@@ -45,11 +47,13 @@ pub fn measure(models: &[&Lm], contract: &Contract, repeats: usize) -> Result<Ve
         return Err(Error::Usage("measuring needs at least 1 repeat".into()));
     }
     contract.measured_here()?;
+    let placed: Vec<Option<Lm>> = models.iter().map(|lm| lm.at_current_place()).collect::<Result<_>>()?;
+    let models: Vec<&Lm> = models.iter().zip(&placed).map(|(lm, placed)| placed.as_ref().unwrap_or(lm)).collect();
     let workload = &contract.workload;
     with_threads(contract.threads, || {
         let mut requests: Vec<Vec<RequestCost>> = vec![Vec::new(); models.len()];
         let mut resident = vec![None; models.len()];
-        for lm in models {
+        for lm in &models {
             serve(lm, workload)?;
         }
         for round in 0..MORE * repeats {
@@ -58,7 +62,7 @@ pub fn measure(models: &[&Lm], contract: &Contract, repeats: usize) -> Result<Ve
             }
             for (i, lm) in models.iter().enumerate() {
                 requests[i].push(serve(lm, workload)?);
-                resident[i] = resident_bytes();
+                resident[i] = if device::current().is_none() { resident_bytes() } else { None };
             }
         }
         let steps = workload.output_tokens.max(1) as f64;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::configurations::Configurations;
 use super::contract::{Contract, Engine};
 use super::table::{Key, Measure, REST, part_name};
+use crate::device::MeasuredOn;
 use crate::engine::profile::Workload;
 use crate::model::Config;
 use crate::model::config::Layer;
@@ -50,7 +51,10 @@ impl Plan {
         }
         let workload = contract.workload;
         let deployment = match contract.engine {
-            Engine::Builtin => "Cpu Builtin F32".into(),
+            Engine::Builtin => match MeasuredOn::current() {
+                on if on.is_cpu() => "Cpu Builtin F32".into(),
+                on => format!("{on} Builtin"),
+            },
             _ => format!("{:?} {:?} {:?}", contract.device, contract.engine, contract.precision),
         };
         let text = format!(

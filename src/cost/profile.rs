@@ -75,7 +75,8 @@ struct Results {
 /// `progress(done, all)` is called after every run. Stopped and called again, it goes on where it was; more repeats go on too.
 ///
 /// # Errors
-/// [`Error::Input`] where `results` belongs to another plan (another space, workload or number of threads), or is damaged.
+/// [`Error::Input`] where `results` belongs to another plan (another space, workload, number of threads or device), or is
+/// damaged.
 pub fn profile(
     space: &SearchSpace,
     contract: &Contract,
@@ -135,7 +136,7 @@ fn read(path: &Path, plan: &Plan) -> Result<Results> {
         let record: Record = serde_json::from_str(line).map_err(|e| fault(&e.to_string(), "a profile's result"))?;
         let (Record::Run { plan: of, .. } | Record::Start { plan: of, .. }) = &record;
         if *of != plan.digest {
-            let expected = "results of this search space and contract; profile into another folder";
+            let expected = "results of this search space, contract and device; profile into another folder";
             return Err(fault(&format!("a result of another plan, {of}"), expected));
         }
         match record {

@@ -5,7 +5,9 @@
 
 pub mod cuda;
 pub mod gemm;
+mod measured_on;
 pub mod memory;
+mod meter;
 pub mod parallel;
 mod place;
 pub mod pool;
@@ -13,6 +15,8 @@ pub mod pool;
 use std::sync::Arc;
 
 use crate::{Error, Result};
+pub use measured_on::MeasuredOn;
+pub use meter::{Meter, Moment};
 pub use place::{Place, Precision, asked_precision, compute_in, compute_on, current};
 
 /// A place to compute.

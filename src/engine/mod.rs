@@ -27,7 +27,9 @@ impl<'m> Engine<'m> {
         if prefill_chunk == 0 {
             return Err(Error::Usage("a prefill chunk of 0 tokens makes no progress; give at least 1".into()));
         }
-        memory::require("caches", cache_bytes(&lm.config, sequences, capacity))?;
+        if lm.sample_weight().gpu().is_none() {
+            memory::require("caches", cache_bytes(&lm.config, sequences, capacity))?;
+        }
         let cache = Cache::beside(lm.sample_weight(), &lm.config, sequences, capacity)?;
         Ok(Engine { lm, cache, prefill_chunk })
     }
@@ -94,7 +96,7 @@ impl<'m> Engine<'m> {
     }
 }
 
-/// Bytes of [`Cache`]; `None` where they pass 64 bits.
+/// Bytes of [`Cache`] in this machine's memory; `None` where they pass 64 bits.
 pub fn cache_bytes(config: &Config, sequences: usize, capacity: usize) -> Option<u64> {
     let each = config.layers.iter().try_fold(0usize, |sum, layer| {
         sum.checked_add(match layer {

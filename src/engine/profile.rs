@@ -1,4 +1,4 @@
-//! A request on this engine, measured: as a whole, or part by part.
+//! A request on this engine, measured where the model is: as a whole, or part by part.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Engine, argmax};
 use crate::Result;
-use crate::device::pool;
+use crate::device::{Meter, Moment};
 use crate::model::config::Layer;
 use crate::model::{Cache, Config, LayerCache, Lm};
 use crate::numerics::Philox;
@@ -63,7 +63,7 @@ impl Workload {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PartCost {
     pub seconds: f64,
-    /// The most bytes of the memory pool in use beyond weights and caches.
+    /// The most bytes in use beyond weights and caches, where the model computes.
     pub workspace: usize,
 }
 
@@ -76,6 +76,14 @@ pub struct PassCost {
 }
 
 impl PassCost {
+    /// The part of a layer, or of all that is none.
+    fn part(&mut self, layer: Option<usize>) -> &mut PartCost {
+        match layer {
+            Some(i) => &mut self.layers[i],
+            None => &mut self.rest,
+        }
+    }
+
     /// Of equal passes: each part's mean time and largest workspace. Means, as they add up to the whole's and medians do not:
     /// what strikes now one part, now another would be missing from every median.
     fn merge(passes: &[PassCost]) -> PassCost {
@@ -97,35 +105,57 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Reads the clock and the pool's counters where a pass goes from one part to the next.
+/// Reads the clock and the memory's counters where a pass goes from one part to the next.
 struct Watch {
-    at: Instant,
+    meter: Meter,
     /// Bytes in use before the pass.
     base: usize,
+    start: Moment,
+    /// The ends of the parts; `None` is what is no layer.
+    ends: Vec<(Option<usize>, Moment)>,
     cost: PassCost,
+    failed: Result<()>,
 }
 
 impl Watch {
-    fn start(layers: usize, base: usize) -> Watch {
+    fn start(meter: &Meter, layers: usize, base: usize) -> Result<Watch> {
         let cost = PassCost { layers: vec![PartCost::default(); layers], rest: PartCost::default() };
-        pool::reset_peak();
-        Watch { at: Instant::now(), base, cost }
+        let ends = Vec::with_capacity(layers + 4);
+        meter.reset_peak();
+        Ok(Watch { meter: meter.clone(), base, start: meter.now()?, ends, cost, failed: Ok(()) })
     }
 
     fn passed(&mut self, layer: Option<usize>) {
-        let seconds = self.at.elapsed().as_secs_f64();
-        let part = layer.map_or(&mut self.cost.rest, |i| &mut self.cost.layers[i]);
-        part.seconds += seconds;
-        part.workspace = part.workspace.max(pool::stats().peak.saturating_sub(self.base));
-        pool::reset_peak();
-        self.at = Instant::now();
+        if self.failed.is_ok() {
+            self.failed = self.pass(layer);
+        }
+    }
+
+    fn pass(&mut self, layer: Option<usize>) -> Result<()> {
+        self.ends.push((layer, self.meter.now()?));
+        let part = self.cost.part(layer);
+        part.workspace = part.workspace.max(self.meter.memory().peak.saturating_sub(self.base));
+        self.meter.reset_peak();
+        Ok(())
+    }
+
+    /// What the pass cost, all of which has been waited for then.
+    fn finish(mut self) -> Result<PassCost> {
+        self.failed?;
+        self.meter.wait()?;
+        let mut from = &self.start;
+        for (layer, end) in &self.ends {
+            self.cost.part(*layer).seconds += from.seconds_to(end)?;
+            from = end;
+        }
+        Ok(self.cost)
     }
 }
 
 /// All parts of a model under a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelProfile {
-    /// Bytes of each layer's caches in the pool.
+    /// Bytes of each layer's caches.
     pub cache_bytes: Vec<usize>,
     /// The whole input of the batch.
     pub prefill: PassCost,
@@ -139,7 +169,7 @@ pub struct RequestCost {
     pub prefill_seconds: f64,
     /// All steps; 0 where nothing is generated.
     pub decode_seconds: f64,
-    /// The most bytes of the pool in use beyond those before the request: caches and workspace.
+    /// The most bytes in use beyond those before the request, where the model computes: caches and workspace.
     pub peak_bytes: usize,
 }
 
@@ -151,6 +181,7 @@ const MOST_PASSES: usize = 8;
 /// A model with caches as they are when a request comes.
 struct Request<'m> {
     engine: Engine<'m>,
+    meter: Meter,
     workload: Workload,
     prompts: Vec<Vec<u32>>,
     sequences: Vec<usize>,
@@ -161,8 +192,9 @@ struct Request<'m> {
 impl<'m> Request<'m> {
     fn new(lm: &'m Lm, workload: &Workload) -> Result<Request<'m>> {
         let mut engine = Engine::new(lm, workload.batch, workload.capacity(), workload.prefill_chunk)?;
+        let meter = Meter::of(lm.sample_weight().gpu());
         for layer in &mut engine.cache.layers {
-            if let LayerCache::Attention(cache) = layer {
+            if let (LayerCache::Attention(cache), Meter::Host) = (layer, &meter) {
                 // Memory that was never written is one shared page of zeros, which reads too fast.
                 cache.keys.f32_mut().fill(0.01);
                 cache.values.f32_mut().fill(0.01);
@@ -175,6 +207,7 @@ impl<'m> Request<'m> {
         };
         Ok(Request {
             engine,
+            meter,
             workload: *workload,
             prompts: (0..workload.batch).map(prompt).collect(),
             sequences: (0..workload.batch).collect(),
@@ -192,36 +225,37 @@ impl<'m> Request<'m> {
         }
     }
 
-    fn next_tokens(&self, logits: &Tensor) -> Vec<u32> {
-        logits.f32().chunks_exact(self.vocab).map(argmax).collect()
+    /// The likeliest tokens, after all that gives them.
+    fn next_tokens(&self, logits: &Tensor) -> Result<Vec<u32>> {
+        Ok(logits.to_host()?.f32().chunks_exact(self.vocab).map(argmax).collect())
     }
 
     /// The prompts' logits, and what their parts cost.
     fn prefill(&mut self, base: usize) -> Result<(Tensor, PassCost)> {
         self.set_context(self.workload.cached_tokens);
-        let mut watch = Watch::start(self.layers, base);
+        let mut watch = Watch::start(&self.meter, self.layers, base)?;
         let logits = self.engine.prefill_watched(&self.prompts, &mut |layer| watch.passed(layer))?;
-        self.next_tokens(&logits);
+        self.next_tokens(&logits)?;
         watch.passed(None);
-        Ok((logits, watch.cost))
+        Ok((logits, watch.finish()?))
     }
 
     /// One step at `context`. The logits before it live until it ends, as they do in generation.
     fn decode(&mut self, context: usize, logits: &mut Tensor, base: usize) -> Result<PassCost> {
         self.set_context(context);
-        let tokens = self.next_tokens(logits);
-        let mut watch = Watch::start(self.layers, base);
+        let tokens = self.next_tokens(logits)?;
+        let mut watch = Watch::start(&self.meter, self.layers, base)?;
         *logits = self.engine.decode_watched(&tokens, &self.sequences, &mut |layer| watch.passed(layer))?;
-        self.next_tokens(logits);
+        self.next_tokens(logits)?;
         watch.passed(None);
-        Ok(watch.cost)
+        watch.finish()
     }
 }
 
 /// Measures every part of a model: prefill and decode, after one unmeasured pass of each.
 pub fn profile(lm: &Lm, workload: &Workload) -> Result<ModelProfile> {
     let mut request = Request::new(lm, workload)?;
-    let base = pool::stats().live;
+    let base = request.meter.memory().live;
     let (mut logits, _) = request.prefill(base)?;
     let mut passes = Vec::new();
     let start = Instant::now();
@@ -244,39 +278,42 @@ pub fn profile(lm: &Lm, workload: &Workload) -> Result<ModelProfile> {
         }
         decode.push(PassCost::merge(&steps));
     }
+    let meter = request.meter.clone();
     drop(request);
-    Ok(ModelProfile { cache_bytes: cache_bytes(lm, workload), prefill, decode })
+    Ok(ModelProfile { cache_bytes: cache_bytes(lm, workload, &meter)?, prefill, decode })
 }
 
 /// What each layer's caches take, allocated one after the other.
-fn cache_bytes(lm: &Lm, workload: &Workload) -> Vec<usize> {
+fn cache_bytes(lm: &Lm, workload: &Workload, meter: &Meter) -> Result<Vec<usize>> {
     let bytes = |layer: &Layer| {
-        let before = pool::stats().live;
+        let before = meter.memory().live;
         let alone = Config { layers: vec![*layer], ..lm.config.clone() };
-        let _cache = Cache::new(&alone, workload.batch, workload.capacity());
-        pool::stats().live.saturating_sub(before)
+        let _cache = Cache::beside(lm.sample_weight(), &alone, workload.batch, workload.capacity())?;
+        Ok(meter.memory().live.saturating_sub(before))
     };
     lm.config.layers.iter().map(bytes).collect()
 }
 
 /// Serves the workload once, as [`super::generate`] would, greedily and without stop tokens.
 pub fn serve(lm: &Lm, workload: &Workload) -> Result<RequestCost> {
-    let before = pool::stats().live;
-    pool::reset_peak();
+    let meter = Meter::of(lm.sample_weight().gpu());
+    let before = meter.memory().live;
+    meter.reset_peak();
     let mut request = Request::new(lm, workload)?;
     request.set_context(workload.cached_tokens);
     let start = Instant::now();
+    // Reading the tokens waits for all that gives them, on a GPU too.
     let mut logits = request.engine.prefill(&request.prompts)?;
-    let mut tokens = request.next_tokens(&logits);
+    let mut tokens = request.next_tokens(&logits)?;
     let prefill_seconds = start.elapsed().as_secs_f64();
     let start = Instant::now();
     for _ in 0..workload.output_tokens {
         logits = request.engine.decode(&tokens, &request.sequences)?;
-        tokens = request.next_tokens(&logits);
+        tokens = request.next_tokens(&logits)?;
     }
     // Without a step, the clock would tell its own reading time.
     let decode_seconds = if workload.output_tokens == 0 { 0.0 } else { start.elapsed().as_secs_f64() };
-    Ok(RequestCost { prefill_seconds, decode_seconds, peak_bytes: pool::stats().peak.saturating_sub(before) })
+    Ok(RequestCost { prefill_seconds, decode_seconds, peak_bytes: meter.memory().peak.saturating_sub(before) })
 }
 
 #[cfg(test)]

@@ -28,10 +28,8 @@ impl Context<'_> {
     }
 
     /// Shows the probe, where there is one, an activation.
-    pub fn read(&self, reading: Reading<'_>) {
-        if let Some(LayerProbe { layer, probe }) = self.probe {
-            probe.read(layer, reading);
-        }
+    pub fn read(&self, reading: Reading<'_>) -> Result<()> {
+        self.probe.map_or(Ok(()), |LayerProbe { layer, probe }| probe.read(layer, reading))
     }
 }
 

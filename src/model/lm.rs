@@ -229,10 +229,10 @@ impl Lm {
         let block = &self.blocks[i];
         let (hidden, keep) = (ctx.masks.hidden.as_ref(), ctx.masks.keep.as_ref());
         let x = rms_norm(tape, h, &ctx.param(tape, block.norm), self.config.norm_eps, hidden)?;
-        ctx.read(Reading::Normed(x.value()));
+        ctx.read(Reading::Normed(x.value()))?;
         let y = block.mixer.forward(tape, &x, ctx, cache, loads)?;
         let after = residual_add(tape, h, &y, hidden, keep)?;
-        ctx.read(Reading::Stream { before: h.value(), after: after.value() });
+        ctx.read(Reading::Stream { before: h.value(), after: after.value() })?;
         Ok(after)
     }
 

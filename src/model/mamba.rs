@@ -59,7 +59,7 @@ impl Mixer for MambaMixer {
         };
         let parts = ctx.linear_split(tape, x, self.in_proj, &[s.inner(), s.conv_channels(), s.heads])?;
         let [z, xbc, dt] = &parts[..] else { unreachable!("three widths, three parts") };
-        ctx.read(Reading::MambaInput(xbc.value()));
+        ctx.read(Reading::MambaInput(xbc.value()))?;
 
         let before = cache.as_ref().map(|c| gather(&c.conv, ctx.sequences)).transpose()?;
         let bias = self.conv_bias.map(param);

@@ -23,7 +23,7 @@ impl MlpMixer {
     pub fn apply(&self, tape: &Tape<'_>, x: &Var, ctx: &Context<'_>, mask: Option<&Mask>) -> Result<Var> {
         let up = ctx.linear(tape, x, self.up)?;
         let activation = relu2(tape, &up, mask)?;
-        ctx.read(Reading::Dense(activation.value()));
+        ctx.read(Reading::Dense(activation.value()))?;
         ctx.linear(tape, &activation, self.down)
     }
 }

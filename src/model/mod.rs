@@ -21,7 +21,7 @@ pub use config::Config;
 pub use init::initialise;
 pub use lm::{Input, Lm, Output};
 pub use masks::{ExpertMasking, LayerMasks, Masks};
-pub use place::{Purpose, place};
+pub use place::{Purpose, place, place_param};
 pub use probe::{Probe, Reading};
 pub use products::{Products, StepProducts};
 pub use stored::{StoredLm, load, save};

@@ -81,7 +81,7 @@ impl MoeMixer {
             output: down.value(),
             weights: routing.weights.value(),
             dispatch: &dispatch,
-        });
+        })?;
         let combined = moe_combine(tape, &down, &routing.weights, &dispatch, output_mask)?;
         match self.latent {
             Some((_, up)) => ctx.linear(tape, &combined, up),

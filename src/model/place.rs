@@ -2,9 +2,9 @@
 
 use super::Lm;
 use crate::Result;
-use crate::autograd::Params;
+use crate::autograd::{Param, Params};
 use crate::device::{self, Place};
-use crate::tensor::DType;
+use crate::tensor::{DType, Tensor};
 
 /// What a model on a GPU is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,27 +28,37 @@ fn stays_wide(name: &str) -> bool {
 pub fn place(params: &Params, place: &Place, purpose: Purpose) -> Result<Params> {
     let mut placed = Params::default();
     for (id, param) in params.iter() {
-        let mut param = param.clone();
-        if !(param.name.starts_with("backbone.") || param.name.starts_with("lm_head.")) {
-            placed.push(param);
-            continue;
-        }
-        let narrow = place.precision.is_narrow() && !stays_wide(&param.name);
-        let mut copy = None;
-        if param.value.gpu().is_none() {
-            let master = purpose == Purpose::Training && param.trainable;
-            if narrow && master {
-                copy = Some(param.value.cast(DType::Bf16).to_gpu(&place.gpu)?);
-            }
-            let stored = if narrow && !master { param.value.cast(DType::Bf16) } else { param.value };
-            param.value = stored.to_gpu(&place.gpu)?;
-        } else {
-            copy = params.copy(id).cloned();
-        }
+        let on_gpu = param.value.gpu().is_some();
+        let (param, copy) = place_param(param.clone(), place, purpose)?;
+        let copy = if on_gpu { params.copy(id).cloned() } else { copy };
         let id = placed.push(param);
         placed.set_copy(id, copy);
     }
     Ok(placed)
+}
+
+/// One parameter, and the copy that is computed with where that is another one. What is on a GPU stays as it is.
+///
+/// # Errors
+/// As [`place`].
+pub fn place_param(mut param: Param, place: &Place, purpose: Purpose) -> Result<(Param, Option<Tensor>)> {
+    let is_model = param.name.starts_with("backbone.") || param.name.starts_with("lm_head.");
+    if !is_model || param.value.gpu().is_some() {
+        return Ok((param, None));
+    }
+    let narrow = place.precision.is_narrow() && !stays_wide(&param.name);
+    let master = purpose == Purpose::Training && param.trainable;
+    let narrowed = narrow.then(|| param.value.cast(DType::Bf16).to_gpu(&place.gpu)).transpose()?;
+    Ok(match narrowed {
+        Some(narrowed) if !master => {
+            param.value = narrowed;
+            (param, None)
+        }
+        copy => {
+            param.value = param.value.to_gpu(&place.gpu)?;
+            (param, copy)
+        }
+    })
 }
 
 impl Lm {

@@ -1,5 +1,6 @@
 //! A look at activations while a model runs, for calibration.
 
+use crate::Result;
 use crate::ops::moe_permute::Dispatch;
 use crate::tensor::Tensor;
 
@@ -26,9 +27,11 @@ pub enum Reading<'r> {
     Stream { before: &'r Tensor, after: &'r Tensor },
 }
 
-/// Reads activations; see [`super::Lm::forward_probed`].
+/// Reads activations, which are where the model computes; see [`super::Lm::forward_probed`].
 pub trait Probe {
-    fn read(&self, layer: usize, reading: Reading<'_>);
+    /// # Errors
+    /// On a GPU, where the activation cannot be read.
+    fn read(&self, layer: usize, reading: Reading<'_>) -> Result<()>;
 }
 
 /// The probe of a pass, and the layer that is running.

@@ -9,7 +9,7 @@ use crate::device::parallel::dot;
 use crate::model::config::Layer;
 use crate::model::{Lm, Probe, Reading};
 use crate::ops::moe_permute::Dispatch;
-use crate::tensor::Segments;
+use crate::tensor::{DType, Segments, Tensor};
 use crate::{Error, Result};
 
 /// Adds up statistics batch by batch. How sequences are batched makes no difference but rounding.
@@ -137,31 +137,39 @@ struct Pass<'p> {
 }
 
 impl Probe for Pass<'_> {
-    fn read(&self, layer: usize, reading: Reading<'_>) {
+    fn read(&self, layer: usize, reading: Reading<'_>) -> Result<()> {
         let sums = &mut self.layers.borrow_mut()[layer];
+        let add = |sums: &mut [f64], x: &Tensor| -> Result<()> {
+            add_sequences(sums, wide(x)?.f32(), x.shape().last(), self.segments.iter());
+            Ok(())
+        };
         match (reading, &mut sums.units) {
-            (Reading::Normed(x), _) => add_sequences(&mut sums.normed, x.f32(), x.shape().last(), self.segments.iter()),
+            (Reading::Normed(x), _) => add(&mut sums.normed, x)?,
             (Reading::Stream { before, after }, _) => {
-                sums.change += change(before.f32(), after.f32(), before.shape().last());
+                sums.change += change(wide(before)?.f32(), wide(after)?.f32(), before.shape().last());
             }
-            (Reading::MambaInput(x), UnitSums::Mamba(sums)) => {
-                add_sequences(sums, x.f32(), x.shape().last(), self.segments.iter());
-            }
-            (Reading::Dense(x), UnitSums::Mlp(sums) | UnitSums::Moe { shared: sums, .. }) => {
-                add_sequences(sums, x.f32(), x.shape().last(), self.segments.iter());
-            }
+            (Reading::MambaInput(x), UnitSums::Mamba(sums)) => add(sums, x)?,
+            (Reading::Dense(x), UnitSums::Mlp(sums) | UnitSums::Moe { shared: sums, .. }) => add(sums, x)?,
             (Reading::Experts { activation, output, weights, dispatch }, UnitSums::Moe { routed, norms, hits, .. }) => {
+                let (activation, output, weights) = (wide(activation)?, wide(output)?, wide(weights)?);
+                let dispatch = dispatch.to_host()?;
                 let width = activation.shape().last();
                 let tokens = dispatch.tokens_of_rows();
                 for (e, sums) in routed.chunks_exact_mut(width).enumerate() {
                     let rows = dispatch.offsets[e]..dispatch.offsets[e + 1];
                     add_sequences(sums, activation.f32(), width, runs(&tokens, rows, self.segments));
                 }
-                add_norms(norms, hits, output.f32(), weights.f32(), dispatch);
+                add_norms(norms, hits, output.f32(), weights.f32(), &dispatch);
             }
             _ => {}
         }
+        Ok(())
     }
+}
+
+/// An activation in f32 in this machine's memory, wherever the model computes.
+fn wide(x: &Tensor) -> Result<Tensor> {
+    Ok(x.to_host()?.cast(DType::F32))
 }
 
 /// The rows of one expert, which are in the tokens' order, sequence by sequence.

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod served;
 mod train;
 
 use std::collections::BTreeSet;
@@ -206,10 +207,25 @@ fn with_gpusim() -> tempfile::TempDir {
 #[test]
 fn without_a_driver_commands_say_so() {
     let empty = tempfile::tempdir().unwrap();
-    let asked: [&[&str]; 3] = [
+    let asked: Vec<&[&str]> = vec![
         &["--device", "cuda", "kernels", "check"],
         &["kernels", "check", "relu2"],
         &["--device", "cuda:1", "inspect", "nowhere"],
+        &["--device", "cuda", "rank", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "profile", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "extract", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "measure", "nowhere", "--contract", "nowhere"],
+        &["--device", "cuda", "validate", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "run", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "quickstart", "--out", "nowhere"],
+        &["--device", "cuda", "study", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "baseline", "minitron", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "search", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "recover", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "evaluate", "nowhere"],
+        &["--device", "cuda", "generate", "nowhere", "--prompt", "a"],
+        &["--device", "cuda", "logits", "nowhere", "--tokens", "nowhere", "--out", "nowhere"],
+        &["--device", "cuda", "pretrain", "nowhere", "--out", "nowhere"],
     ];
     for args in asked {
         let output = autocompress(args, empty.path());

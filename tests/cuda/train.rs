@@ -31,13 +31,13 @@ use super::alone;
 use super::common::relative_difference;
 
 /// gpusim as a place to compute; what it found, and what was left behind, is looked at in the end.
-struct Sim {
+pub struct Sim {
     sim: gpusim::Installed,
-    gpu: Arc<Cuda>,
+    pub gpu: Arc<Cuda>,
 }
 
 impl Sim {
-    fn new() -> Sim {
+    pub fn new() -> Sim {
         let sim = gpusim::install().unwrap();
         let gpu = Arc::new(Cuda::open(0).unwrap());
         assert_eq!(gpu.name, "gpusim", "the tests must not run on a real device");
@@ -47,11 +47,11 @@ impl Sim {
         Sim { sim, gpu }
     }
 
-    fn place(&self, precision: Precision) -> Place {
+    pub fn place(&self, precision: Precision) -> Place {
         Place { gpu: self.gpu.clone(), precision }
     }
 
-    fn finish(self) {
+    pub fn finish(self) {
         let Sim { sim, gpu } = self;
         assert_eq!(sim.findings_text(), "");
         assert_eq!(Arc::strong_count(&gpu), 1, "a tensor outlives its test");
@@ -65,7 +65,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn fixture(name: &str) -> Lm {
+pub fn fixture(name: &str) -> Lm {
     load(&root().join("tests/fixtures/reference").join(name), MtpChoice::Drop).unwrap().lm
 }
 
@@ -73,11 +73,11 @@ fn tiny_folder() -> PathBuf {
     root().join("presets/parents/tiny")
 }
 
-fn tiny() -> Lm {
+pub fn tiny() -> Lm {
     load(&tiny_folder(), MtpChoice::Drop).unwrap().lm
 }
 
-fn batch(step: u64, sequences: usize, length: usize) -> Batch {
+pub fn batch(step: u64, sequences: usize, length: usize) -> Batch {
     let source = DataConfig::Tasks(TasksConfig::default()).source(256).unwrap();
     source.batch(3, step, sequences, length).unwrap()
 }

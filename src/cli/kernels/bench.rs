@@ -28,7 +28,7 @@ pub fn run(cuda: &Cuda, op: Option<&str>, shape: &[usize], against: bool, json: 
             return Err(Error::Usage(format!("--shape {found}: expected {letters} of {}, all above 0", spec.op)));
         }
     }
-    let counts = bench::is_simulated(cuda);
+    let counts = cuda.is_simulated();
     let library = if against { library(cuda, op, shape)? } else { vec![] };
     let ceilings = if counts { None } else { Some(Ceilings::measure(cuda)?) };
     let mut kernels = Vec::new();
@@ -117,7 +117,7 @@ fn counted_cells(counted: &Counted) -> Vec<String> {
 /// The library's products at linear's shape.
 fn library(cuda: &Cuda, op: Option<&str>, shape: &[usize]) -> Result<Vec<Measured>> {
     let refuse = |why: &str| Error::Usage(format!("--against cublaslt: {why}"));
-    if bench::is_simulated(cuda) {
+    if cuda.is_simulated() {
         return Err(refuse("gpusim counts and has no times to compare; use a GPU"));
     }
     let linear = bench::specs().iter().find(|spec| spec.op == "linear" && op.is_none_or(|op| op == spec.op));

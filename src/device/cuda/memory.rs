@@ -58,6 +58,11 @@ impl Memory {
         MemoryStats { live: state.live, peak: state.peak, kept: state.kept }
     }
 
+    pub fn reset_peak(&self) {
+        let mut state = self.state();
+        state.peak = state.live;
+    }
+
     pub fn keep_at_most(&self, bytes: usize) {
         let mut state = self.state();
         state.most_kept = bytes;

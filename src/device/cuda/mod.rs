@@ -10,6 +10,7 @@ pub mod check;
 mod constants;
 pub mod embedded;
 mod error;
+mod event;
 mod layout;
 mod memory;
 mod module;
@@ -26,6 +27,7 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 pub use arguments::Arguments;
 pub(crate) use constants::Constant;
 pub use error::CudaError;
+pub use event::Event;
 pub use memory::DeviceBuffer;
 pub use registry::{Kernel, Registry, Rules};
 
@@ -111,9 +113,19 @@ impl Cuda {
         self.registry
     }
 
-    /// Bytes in use, the most there ever were, and bytes kept for reuse.
+    /// Bytes in use, the most there were since [`Cuda::reset_peak`], and bytes kept for reuse.
     pub fn memory(&self) -> MemoryStats {
         self.memory.stats()
+    }
+
+    /// Forgets the peak: from here on it is the peak of what follows.
+    pub fn reset_peak(&self) {
+        self.memory.reset_peak();
+    }
+
+    /// Whether it is the interpreter of the tests: it counts, and its times are an interpreter's.
+    pub fn is_simulated(&self) -> bool {
+        self.name == "gpusim"
     }
 
     /// Keeps at most so many bytes of freed memory for reuse. With 0, every buffer is an allocation of its own that ends where

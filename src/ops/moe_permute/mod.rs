@@ -141,6 +141,17 @@ impl Dispatch {
         Sorted::new(gpu, &chosen, self.top_k, self.count, None)
     }
 
+    /// With the arrays in this machine's memory, without the draws.
+    ///
+    /// # Errors
+    /// On a GPU, where the driver fails.
+    pub fn to_host(&self) -> Result<Dispatch> {
+        match &self.on_gpu {
+            Some(sorted) => Dispatch::new(sorted.chosen.to_host()?.values::<u32>(), self.top_k, self.count),
+            None => Ok(Dispatch { draws: None, ..self.clone() }),
+        }
+    }
+
     /// `[M]`: the token of each sorted row.
     pub fn tokens_of_rows(&self) -> Vec<u32> {
         self.pairs.iter().map(|pair| pair / self.top_k as u32).collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::measure::unit_of;
-use super::{Compression, Method, extract, recover, screen, search};
+use super::{Compression, Method, extract, profile, recover, screen, search};
 use crate::model::config::Layer;
 use crate::report::{
     CardLimit, CardRow, FrontMatter, LimitResult, ModelCard, Quality, RoundResult, Training, base_model, inherited,
@@ -42,6 +42,16 @@ fn card(c: &Compression, recovered: bool, known: Option<Known<'_>>) -> Result<Mo
     let readme = c.recipe.parent.join(CARD);
     let readme = if readme.is_file() { files::read_text(&readme)? } else { String::new() };
     let [before, after] = [parent, &config].map(|config| config.parameters());
+    let on = profile::measured_on(c)?;
+    let mut contract = c.contract.explain(None, None)?.words;
+    let mut measured = measured.to_owned();
+    if !on.is_cpu() {
+        measured += &format!(", on {on}");
+        // What the contract's device is put aside for.
+        if let Some(served) = contract.first_mut() {
+            *served = format!("Served by this program's own engine on {on}.");
+        }
+    }
     let state = if recovered {
         "cut out of the parent and recovered by distillation"
     } else {
@@ -57,8 +67,8 @@ fn card(c: &Compression, recovered: bool, known: Option<Known<'_>>) -> Result<Mo
         },
         title: format!("{shown}, compressed"),
         summary: format!("A student of {shown} that fits a deployment, {state}."),
-        contract: c.contract.explain(None, None)?.words,
-        measured: measured.into(),
+        contract,
+        measured,
         limits,
         parameters: [before.total, after.total],
         active_parameters: [before.active, after.active],

@@ -32,19 +32,25 @@ pub struct Evaluated {
 /// Scores the parent, the student as cut out and the recovered student.
 pub fn run(c: &Compression) -> Result<()> {
     let mut progress = c.progress("evaluate", 5);
-    let (extracted, student) = (c.load("student")?, c.load("recovered")?);
-    let batches = held_out(c)?;
-    let options = DistillOptions::default();
-    let (extracted_loss, tokens) = mean_loss(&c.parent, &extracted, &batches, &options)?;
+    let (batches, options) = (held_out(c)?, DistillOptions::default());
+    let placed = c.parent.at_current_place()?;
+    let parent_lm = placed.as_ref().unwrap_or(&c.parent);
+    let parent = score(c, parent_lm)?;
     progress.tick(1);
-    let (student_loss, _) = mean_loss(&c.parent, &student, &batches, &options)?;
-    progress.tick(2);
-    let mut scores = Vec::new();
-    for (i, lm) in [&c.parent, &extracted, &student].into_iter().enumerate() {
-        scores.push(score(c, lm)?);
-        progress.tick(3 + i as u64);
-    }
-    let [parent, extracted, student] = [0, 1, 2].map(|i| scores[i].take());
+    // One after the other: on a GPU there is room for two models.
+    let mut done = 1;
+    let mut of = |folder| -> Result<_> {
+        let lm = c.load(folder)?;
+        let lm = lm.at_current_place()?.unwrap_or(lm);
+        let loss = mean_loss(parent_lm, &lm, &batches, &options)?;
+        progress.tick(done + 1);
+        let scored = score(c, &lm)?;
+        done += 2;
+        progress.tick(done);
+        Ok((loss, scored))
+    };
+    let ((extracted_loss, tokens), extracted) = of("student")?;
+    let ((student_loss, _), student) = of("recovered")?;
     c.run.folder("evaluate")?;
     let evaluated = Evaluated { extracted_loss, student_loss, tokens, parent, extracted, student };
     files::write_json(&c.path(EVALUATE), &evaluated)
@@ -90,15 +96,17 @@ fn batches<'s>(recipe: &EvaluateRecipe, source: &'s dyn Source) -> impl Iterator
     passes(source, recipe.seed ^ (1 << 63), sequences_of(recipe, source), recipe.length)
 }
 
-/// KL from `parent` to `student` in nats, mean over the valid tokens, and their number.
+/// KL from `parent` to `student` in nats, mean over the valid tokens, and their number; computed where jobs compute now.
 pub fn mean_loss(parent: &Lm, student: &Lm, batches: &[Batch], options: &DistillOptions) -> Result<(f64, u64)> {
+    let places = [parent.at_current_place()?, student.at_current_place()?];
+    let [parent, student] = [places[0].as_ref().unwrap_or(parent), places[1].as_ref().unwrap_or(student)];
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in batches {
         let tape = Tape::inference();
         let student = Student { lm: student, masks: None, recompute: false, products: None };
         let loss = distillation(&tape, parent, student, batch, options)?;
         let count = batch.valid_tokens() as u64;
-        sum += f64::from(loss.value().item()) * count as f64;
+        sum += f64::from(loss.value().read_item()?) * count as f64;
         tokens += count;
     }
     Ok((sum / tokens as f64, tokens))

@@ -75,7 +75,7 @@ impl Chooser {
 /// Chooses, cuts out and measures; where the measured student is over a limit, tightens the target by the ratio and chooses
 /// again, as often as the recipe says. Writes `student/` and `extract/extract.json`.
 pub fn run(c: &Compression) -> Result<()> {
-    let profile = profile::read(c)?;
+    let profile = profile::read_here(c)?;
     let chooser = Chooser::of(c)?;
     let sorted = c.sorted()?;
     let mut targets = profile.targets();

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Compression, extract, profile};
 use crate::cost::{Contract, MIB, Measurement, Prediction, measure};
+use crate::device::MeasuredOn;
 use crate::report::LimitResult;
 use crate::{Result, files};
 
@@ -12,6 +13,8 @@ const MEASURE: &str = "measure/measure.json";
 /// `measure/measure.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
+    #[serde(default)]
+    pub measured_on: MeasuredOn,
     pub parent: Measurement,
     pub student: Measurement,
     pub met: bool,
@@ -109,7 +112,7 @@ pub fn judge(contract: &Contract, predicted: [&Prediction; 2], measured: [&Measu
 
 /// Measures and writes `measure/measure.json`.
 pub fn run(c: &Compression) -> Result<()> {
-    let model = profile::read(c)?.model;
+    let profile::Profile { model, measured_on, .. } = profile::read_here(c)?;
     let student = c.load("recovered")?;
     let measured = measure(&[&c.parent, &student], &c.contract, c.recipe.measure.repeats)?;
     let parent = model.predict(&c.space.parent_choice())?;
@@ -117,7 +120,8 @@ pub fn run(c: &Compression) -> Result<()> {
     let limits = judge(&c.contract, [&parent, &predicted], [&measured[0], &measured[1]]);
     c.run.folder("measure")?;
     let met = limits.iter().all(|limit| limit.met);
-    files::write_json(&c.path(MEASURE), &Measured { parent: measured[0], student: measured[1], met, limits })
+    let measured = Measured { measured_on, parent: measured[0], student: measured[1], met, limits };
+    files::write_json(&c.path(MEASURE), &measured)
 }
 
 /// Reads what [`run`] left.

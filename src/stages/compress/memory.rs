@@ -6,7 +6,7 @@ use super::{Recipe, profile};
 use crate::Result;
 use crate::cost::{Contract, Engine};
 use crate::data::{DataConfig, sequences_of_pass};
-use crate::device::memory;
+use crate::device::{self, memory};
 use crate::engine;
 use crate::model::Config;
 use crate::search::Trained;
@@ -28,14 +28,16 @@ pub fn check(recipe: &Recipe, recipe_path: &Path, contract: &Contract, space: &S
     let search = &recipe.search.training;
     let searched = if recipe.search.train == Trained::Joint { parameters } else { 0 };
     let recover = &recipe.recover.training;
+    // On a GPU whole models are served in its memory, and its driver says where that is too small.
+    let here = |needed| if device::current().is_none() { needed } else { Some(0) };
     let needs = [
         (recipe_path, "rank.length", pass(recipe.rank.sequences, recipe.rank.length, width)),
-        (recipe_path, "profile.held_out", profile::held_out_bytes(space, &recipe.profile)),
+        (recipe_path, "profile.held_out", here(profile::held_out_bytes(space, &recipe.profile))),
         (recipe_path, "search.training.sequences, length", search.least_memory(searched, width, layers)),
         // The student may be of any size; the parent reads the same micro-batches.
         (recipe_path, "recover.training.sequences, length", recover.least_memory(0, width, 1)),
         (recipe_path, "evaluate.sequences, length, examples", evaluation(recipe, width)),
-        (contract.file.as_path(), "workload", request(contract, parent)),
+        (contract.file.as_path(), "workload", here(request(contract, parent))),
     ];
     for (file, keys, needed) in needs {
         let all = needed.and_then(|needed| needed.checked_add(parameters.checked_mul(4)?));

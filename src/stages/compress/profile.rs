@@ -10,7 +10,7 @@ use super::{Compression, ProfileRecipe};
 use crate::cost::{
     self, Contract, CostModel, Dummy, Errors, Limits, Measurement, ProfileOptions, Resource, Table, Validation, compare,
 };
-use crate::device::memory;
+use crate::device::{self, MeasuredOn, memory};
 use crate::model::Lm;
 use crate::search::repair;
 use crate::supernet::{Choice, SearchSpace};
@@ -22,6 +22,9 @@ const PROFILE: &str = "cost/profile.json";
 /// `cost/profile.json`: whole models as they were measured after the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct WholeModels {
+    /// Also of the table. Before it was told, all was measured on the CPU.
+    #[serde(default)]
+    measured_on: MeasuredOn,
     parent: Measurement,
     held_out: Vec<WholeModel>,
 }
@@ -41,6 +44,8 @@ pub struct Profile {
     /// The parent, then the held-out architectures.
     pub choices: Vec<Choice>,
     pub validation: Validation,
+    /// Where table and models were measured.
+    pub measured_on: MeasuredOn,
     /// As the contract was written.
     shares: Limits,
 }
@@ -151,7 +156,8 @@ pub fn run(c: &Compression) -> Result<()> {
         Ok(WholeModel { architecture: c.space.choice_to_json(choice)?, measured })
     };
     let held_out = choices[1..].iter().zip(rest).map(whole).collect::<Result<_>>()?;
-    files::write_json(&c.path(PROFILE), &WholeModels { parent: measured[0], held_out })?;
+    let whole = WholeModels { measured_on: MeasuredOn::current(), parent: measured[0], held_out };
+    files::write_json(&c.path(PROFILE), &whole)?;
     read(c)?.check_reachable()
 }
 
@@ -229,13 +235,34 @@ pub fn read(c: &Compression) -> Result<Profile> {
     }
     let predicted = choices.iter().map(|choice| model.predict(choice)).collect::<Result<Vec<_>>>()?;
     let validation = compare(predicted.into_iter().zip(measured).collect());
-    Ok(Profile { contract, model, table, choices, validation, shares: c.contract.limits })
+    let measured_on = whole.measured_on;
+    Ok(Profile { contract, model, table, choices, validation, measured_on, shares: c.contract.limits })
+}
+
+/// Where [`run`] measured.
+pub fn measured_on(c: &Compression) -> Result<MeasuredOn> {
+    files::read_json(&c.path(PROFILE), "measurements of whole models").map(|whole: WholeModels| whole.measured_on)
+}
+
+/// [`read`], to measure against.
+///
+/// # Errors
+/// [`Error::Input`] where the table was measured on another device than models would be now.
+pub fn read_here(c: &Compression) -> Result<Profile> {
+    let profile = read(c)?;
+    let now = MeasuredOn::current();
+    if profile.measured_on == now {
+        return Ok(profile);
+    }
+    let found = format!("a cost table of {}", profile.measured_on);
+    let expected = format!("one of {now}, where models are measured now, or the --device and --precision of the table");
+    Err(Error::input(c.path(PROFILE), "measured_on", found, expected))
 }
 
 /// Compares predictions with `count` complete architectures drawn by `seed`, measured now; the parent, and the student
 /// where there is one, are among them.
 pub fn validate(c: &Compression, count: usize, seed: u64, repeats: usize) -> Result<(Vec<Choice>, Validation)> {
-    let profile = read(c)?;
+    let profile = read_here(c)?;
     let mut choices = vec![c.space.parent_choice()];
     if c.is_complete(super::Stage::Extract)? {
         choices.push(super::extract::read(c)?.choice);
@@ -248,7 +275,9 @@ pub fn validate(c: &Compression, count: usize, seed: u64, repeats: usize) -> Res
         }
         draw += 1;
     }
-    memory::require("--architectures", weight_bytes(&c.space, &choices))?;
+    if device::current().is_none() {
+        memory::require("--architectures", weight_bytes(&c.space, &choices))?;
+    }
     let validation = cost::validate(&profile.model, &c.contract, &choices, repeats)?;
     Ok((choices, validation))
 }

@@ -13,7 +13,8 @@ pub fn run(c: &Compression) -> Result<()> {
     let source = c.source();
     let passes = passes(&source, options.seed, options.sequences, options.length);
     let mut progress = c.progress("rank", passes.len() as u64);
-    let mut calibrator = Calibrator::new(&c.parent);
+    let placed = c.parent.at_current_place()?;
+    let mut calibrator = Calibrator::new(placed.as_ref().unwrap_or(&c.parent));
     for (pass, batch) in passes.enumerate() {
         let batch = batch?;
         calibrator.add(&batch.tokens, &batch.rows()?)?;

@@ -56,9 +56,9 @@ fn gather(c: &Compression) -> Result<Report> {
         name,
         machine: machine(),
         deployment: Deployment {
-            device: label(&contract.device),
+            device: measured.measured_on.device_text(),
             engine: label(&contract.engine),
-            precision: label(&contract.precision),
+            precision: measured.measured_on.precision.name().into(),
             threads: contract.threads,
             workload: contract.workload,
         },

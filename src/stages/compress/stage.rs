@@ -108,6 +108,11 @@ impl Stage {
         }
     }
 
+    /// Whether it serves models and measures them.
+    pub fn measures(self) -> bool {
+        matches!(self, Stage::Profile | Stage::Extract | Stage::Measure)
+    }
+
     /// The files and folders that later stages read, in the run directory.
     pub fn outputs(self) -> &'static [&'static str] {
         match self {

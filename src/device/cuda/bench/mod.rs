@@ -56,7 +56,7 @@ pub struct Measured {
 impl Spec {
     /// The shape that is measured where none is asked for.
     pub fn default_shape(&self, cuda: &Cuda) -> &'static [usize] {
-        if is_simulated(cuda) { self.small } else { self.paper }
+        if cuda.is_simulated() { self.small } else { self.paper }
     }
 
     /// Measures every kernel of the op that takes the shape, one number per letter.
@@ -70,13 +70,8 @@ impl Spec {
     }
 }
 
-/// Whether the device counts instead of computing at some speed.
-pub fn is_simulated(cuda: &Cuda) -> bool {
-    cuda.name == "gpusim"
-}
-
 fn one(cuda: &Cuda, workload: Workload, shape: &str) -> Result<Measured, CudaError> {
-    let (timed, counted) = match is_simulated(cuda) {
+    let (timed, counted) = match cuda.is_simulated() {
         true => (None, Some(counted::count(cuda, &workload)?)),
         false => (Some(timed::time(cuda, &workload)?), None),
     };

@@ -1,7 +1,7 @@
-use cudarc::driver::{DriverError, result, sys};
+use cudarc::driver::{result, sys};
 use serde::Serialize;
 
-use super::super::{Cuda, CudaError, DeviceBuffer};
+use super::super::{Cuda, CudaError, DeviceBuffer, Event};
 use super::workload::Set;
 use super::{Power, Workload, specs};
 
@@ -100,40 +100,4 @@ fn quartiles(mut times: Vec<f64>) -> [f64; 3] {
 fn l2_bytes(cuda: &Cuda) -> Result<usize, CudaError> {
     let bytes = cuda.memory.context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
     Ok(bytes.map_err(|e| cuda.memory.failure("cuDeviceGetAttribute", e))?.max(0) as usize)
-}
-
-/// A point in the device's stream of work.
-struct Event<'c> {
-    cuda: &'c Cuda,
-    event: sys::CUevent,
-}
-
-impl Event<'_> {
-    fn new(cuda: &Cuda) -> Result<Event<'_>, CudaError> {
-        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT);
-        Ok(Event { cuda, event: event.map_err(|e| cuda.memory.failure("cuEventCreate", e))? })
-    }
-
-    fn record(&self) -> Result<(), CudaError> {
-        // SAFETY: the event is there until `self` goes.
-        unsafe { result::event::record(self.event, self.cuda.memory.stream.cu_stream()) }
-            .map_err(|e| self.failure("cuEventRecord", e))
-    }
-
-    fn seconds_to(&self, end: &Event) -> Result<f64, CudaError> {
-        // SAFETY: as above; both have been recorded.
-        let milliseconds = unsafe { result::event::elapsed(self.event, end.event) };
-        Ok(f64::from(milliseconds.map_err(|e| self.failure("cuEventElapsedTime", e))?) / 1e3)
-    }
-
-    fn failure(&self, call: &'static str, error: DriverError) -> CudaError {
-        self.cuda.memory.failure(call, error)
-    }
-}
-
-impl Drop for Event<'_> {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once.
-        let _ = unsafe { result::event::destroy(self.event) };
-    }
 }
