@@ -134,6 +134,30 @@ template <typename T> __device__ void forward(const ConvForward &args) {
     for (uint32_t part = 0; part < CHANNELS; part++) forward_stretch<T, 1>(args, part);
 }
 
+/// Writes each lane's numbers, which follow the lane's before. Two neighbours write the halves of a sector together:
+/// one alone would touch every sector twice. `lanes`: those that come here, an even number of them.
+__device__ inline void store_in_pairs(float *mine, const float (&x)[16], uint32_t lanes) {
+    const bool odd = lane() % 2;
+    float *pair = mine - (odd ? 16 : 0);
+#pragma unroll
+    for (int half = 0; half < 16; half += 8) {
+        float own[4], others[4]; // of every eight numbers the even lane writes the first four
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            own[i] = odd ? x[half + 4 + i] : x[half + i];
+            others[i] = __shfl_xor_sync(lanes, odd ? x[half + i] : x[half + 4 + i], 1);
+        }
+        float of_even[4], of_odd[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            of_even[i] = odd ? others[i] : own[i];
+            of_odd[i] = odd ? own[i] : others[i];
+        }
+        store(pair + half + (odd ? 4 : 0), of_even);
+        store(pair + 16 + half + (odd ? 4 : 0), of_odd);
+    }
+}
+
 /// The gradients of one stretch. Row r's pre-activation gradient reaches the inputs of rows r − 3 … r, so the sums of
 /// four rows are open at a time, and up to three rows behind the stretch still add to its own.
 template <typename T, int N> class Gradients {
@@ -168,11 +192,17 @@ template <typename T, int N> class Gradients {
         float taps[N * TAPS];
 #pragma unroll
         for (int i = 0; i < N * TAPS; i++) taps[i] = dtap_[i % TAPS][i / TAPS];
-        if (N == CHANNELS && missing == 0) store(weight, taps);
-        else
+        if constexpr (N == CHANNELS) {
+            if (missing == 0 && conv.channels % (2 * N) == 0) {
+                const uint32_t lanes = min((conv.channels - channel_) / N + lane(), WARP);
+                store_in_pairs(weight, taps, lanes == WARP ? ALL_LANES : (1u << lanes) - 1);
+                store(partials + uint64_t(conv.channels) * conv.kernel + channel_, dbias_);
+                return;
+            }
+        }
 #pragma unroll
-            for (int i = 0; i < N * TAPS; i++)
-                if (i % TAPS >= missing) weight[i / TAPS * int(conv.kernel) + i % TAPS - missing] = taps[i];
+        for (int i = 0; i < N * TAPS; i++)
+            if (i % TAPS >= missing) weight[i / TAPS * int(conv.kernel) + i % TAPS - missing] = taps[i];
         store(partials + uint64_t(conv.channels) * conv.kernel + channel_, dbias_);
     }
 

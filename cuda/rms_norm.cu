@@ -85,11 +85,14 @@ template <typename T, int N> __device__ void backward_rows(const RmsNormBackward
         store_shared(weight + column, w);
         dweight.store(column, zeros);
     });
+    float scales = 0.0f; // of as many rows as a warp has lanes
     for (uint32_t row = first; row < end; row++) {
         const T *x = row_of<const T>(args.x, row, args.width);
         const T *dy = row_of<const T>(args.dy, row, args.width);
         T *dx = row_of<T>(args.dx, row, args.width);
-        const float scale = args.scales[row];
+        const uint32_t of_lane = (row - first) % WARP;
+        if (of_lane == 0 && row + lane() < end) scales = args.scales[row + lane()];
+        const float scale = __shfl_sync(ALL_LANES, scales, of_lane);
         float sums[3] = {0.0f, 0.0f, total_share(args.mask, row, args.width)}; // Σ dy·w·x, Σ x², n
         for_columns<N>(args.width, [&](uint32_t column) {
             float a[N], d[N], w[N];

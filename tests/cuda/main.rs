@@ -21,6 +21,19 @@ use autocompress::device::cuda::{Cuda, CudaError, Registry};
 const LEAST_EXECUTED: f64 = 0.95;
 /// Of ops that memory bounds: sectors over the fewest that the requests' bytes fit into.
 const MOST_SECTORS: f64 = 1.1;
+/// The ops that memory bounds, and the most that their sectors may hold over the bytes that must pass.
+const MEMORY_BOUND: [&str; 9] = [
+    "adamw",
+    "causal_conv1d",
+    "embedding",
+    "gated_group_norm",
+    "moe_combine",
+    "quantize",
+    "relu2",
+    "residual_add",
+    "rms_norm",
+];
+const MOST_TRAFFIC: f64 = 1.1;
 /// Of products on tensor cores: multiply-adds there over those of the formula.
 const LEAST_ON_TENSOR_CORES: f64 = 0.95;
 
@@ -96,6 +109,9 @@ fn counters(cuda: &Cuda) {
                 || matches!(spec.op, "attention" | "grouped_gemm" | "moe_route" | "ssd_scan");
             if !reuses && ratio > MOST_SECTORS {
                 faults.push(format!("{}: {sectors} sectors, the least are {sectors_minimum}", measured.symbol));
+            }
+            if MEMORY_BOUND.contains(&spec.op) && traffic > MOST_TRAFFIC {
+                faults.push(format!("{}: {traffic} times the bytes that must pass", measured.symbol));
             }
             if tensor_share.is_some_and(|share| share < LEAST_ON_TENSOR_CORES) {
                 faults.push(format!("{}: {tensor_share:?} of the products on tensor cores", measured.symbol));

@@ -38,7 +38,8 @@ const EXCHANGES: [(&str, &str); 16] = [
     ("ge", "gt"),
     ("eq", "ne"),
     ("ne", "eq"),
-    ("bfly", "down"),
+    // Not `down`: the first lane's sum, which is often the only one in use, would be the same.
+    ("bfly", "up"),
     ("lg2", "ex2"),
 ];
 
@@ -89,7 +90,10 @@ fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
             changes.push(Change::Word { index, to });
         }
     }
-    if matches!(base, "sub" | "div" | "rem" | "shl" | "shr" | "setp" | "selp") && instruction.operands.len() >= 3 {
+    // Of `eq` and `ne` the sources have no order.
+    let has_order = matches!(base, "sub" | "div" | "rem" | "shl" | "shr" | "selp")
+        || (base == "setp" && !instruction.opcode.iter().any(|word| matches!(word.as_str(), "eq" | "ne")));
+    if has_order && instruction.operands.len() >= 3 {
         let ty = |operand: &Operand| match operand {
             Operand::Register { id, .. } => Some(function.registers[*id].ty),
             _ => None,
@@ -107,7 +111,7 @@ fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
                 changes.push(Change::Immediate { operand, to: value & value.wrapping_sub(1) })
             }
             Operand::Integer(value) if is_arithmetic => {
-                changes.push(Change::Immediate { operand, to: value.wrapping_add(1) })
+                changes.push(Change::Immediate { operand, to: changed(*value, instruction, function) })
             }
             Operand::Address { .. } if matches!(base, "ld" | "st") && !instruction.opcode.contains(&"param".into()) => {
                 changes.push(Change::Offset { operand, by: access_size(instruction) });
@@ -119,6 +123,29 @@ fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
         changes.push(Change::Remove);
     }
     changes
+}
+
+/// What an immediate becomes: its successor, but for even distances of butterflies. Over 16, 8, 5, 2, 1 every lane still meets
+/// every other once, as over 16, 8, 4, 2, 1: nothing but the order of the sum would change. Over 0 a lane meets itself.
+fn changed(value: i64, instruction: &Instruction, function: &Function) -> i64 {
+    match &instruction.operands[0] {
+        Operand::Register { id, .. }
+            if instruction.opcode[0] == "mov" && value > 0 && value % 2 == 0 && is_distance(*id, function) =>
+        {
+            0
+        }
+        _ => value.wrapping_add(1),
+    }
+}
+
+/// Whether a register is used, and as the distance of a butterfly alone.
+fn is_distance(register: usize, function: &Function) -> bool {
+    let reads = |operand: &Operand| matches!(operand, Operand::Register { id, .. } if *id == register);
+    let mut uses = function.instructions.iter().flat_map(|instruction| {
+        let operands = instruction.operands.iter().enumerate().skip(1).filter(|(_, operand)| reads(operand));
+        operands.map(move |(at, _)| at == 2 && instruction.opcode.iter().any(|word| word == "bfly"))
+    });
+    uses.next() == Some(true) && uses.all(|is_distance| is_distance)
 }
 
 /// Whether the exchanged opcode exists for the instruction's type.

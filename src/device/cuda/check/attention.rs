@@ -39,7 +39,7 @@ const TILED: [Size; 14] = [
 ];
 
 /// For heads of 64 and of 128.
-const TENSOR_CORE: [(usize, usize, Lengths, Keys); 7] = [
+const TENSOR_CORE: [(usize, usize, Lengths, Keys); 10] = [
     (2, 1, &[], &[]),
     (2, 1, &[64], &[]),
     (2, 1, &[2], &[]),
@@ -47,6 +47,10 @@ const TENSOR_CORE: [(usize, usize, Lengths, Keys); 7] = [
     (2, 2, &[1, 1], &[(0, 7), (8, 150)]),
     (2, 1, &[9, 4, 70], &[(0, 3), (3, 3), (3, 10)]),
     (2, 1, &[40, 6], &[(30, 201), (2, 12)]),
+    // Tiles that end in each of the parts that the threads bring in.
+    (1, 1, &[20, 21], &[(0, 20), (21, 42)]),
+    (1, 1, &[3, 36], &[(0, 37), (38, 93)]),
+    (1, 1, &[5, 50], &[(0, 55), (56, 108)]),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
@@ -121,8 +125,21 @@ fn one(
         scale: (head_dim as f32).powf(-0.5),
         unused: 0,
     };
+    // Keys that no segment has may hold anything, as far as queries are concerned.
+    let width = kv_heads * head_dim;
+    let unseen = |at: usize| {
+        let mut values = problem.inputs[at].clone();
+        for (row, values) in values.chunks_mut(width).enumerate() {
+            if !keys.iter().any(|(start, end)| (*start..*end).contains(&row)) {
+                values.fill(f32::NAN);
+            }
+        }
+        bench.put(dtype, &values)
+    };
+    let (unseen_k, unseen_v) = (unseen(1)?, unseen(2)?);
+    let without_unseen = abi::Attention { k: unseen_k.ptr(), v: unseen_v.ptr(), ..attention };
     let (out, lse) = (bench.room(dtype, rows * heads * head_dim)?, bench.room(Float::F32, rows * heads)?);
-    let args = abi::AttentionForward { attention, out: out.ptr(), lse: lse.ptr() };
+    let args = abi::AttentionForward { attention: without_unseen, out: out.ptr(), lse: lse.ptr() };
     bench.launch(&format!("attention_{kind}_forward_{}", dtype.name()), &args)?;
     bench.compare("output 0", &out.read()?, &problem.expected[0], tolerance.value);
     let blind: Vec<bool> = lse.read()?.iter().map(|l| *l == f32::NEG_INFINITY).collect();
@@ -141,8 +158,12 @@ fn one(
         dk: grads[1].ptr(),
         dv: grads[2].ptr(),
     };
-    for kernel in ["delta".into(), format!("{kind}_query_grad"), format!("{kind}_key_grad")] {
-        bench.launch(&format!("attention_{kernel}_{}", dtype.name()), &args)?;
+    for (kernel, attention) in [
+        ("delta".into(), attention),
+        (format!("{kind}_query_grad"), without_unseen),
+        (format!("{kind}_key_grad"), attention),
+    ] {
+        bench.launch(&format!("attention_{kernel}_{}", dtype.name()), &abi::AttentionBackward { attention, ..args })?;
     }
     for (input, grad) in grads.iter().enumerate() {
         bench.gradient(&problem, input, &grad.read()?, tolerance.grad);

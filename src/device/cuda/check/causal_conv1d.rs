@@ -26,7 +26,7 @@ const fn size(
     Size { channels, kernel, offsets, bias, carried, stretch }
 }
 
-const SIZES: [Size; 9] = [
+const SIZES: [Size; 20] = [
     size((5, 4), &[0, 0], true, false, 64),
     size((1, 4), &[0, 1], true, false, 64),
     size((3, 1), &[0, 5], true, true, 2),
@@ -36,6 +36,21 @@ const SIZES: [Size; 9] = [
     size((256, 4), &[0, 0, 3, 70, 70, 200], true, true, 32),
     size((132, 2), &[0, 2, 5, 130], true, true, 5),
     size((8, 4), &[0, 1, 2, 3, 4, 5], true, true, 2),
+    // Short segments inside a stretch.
+    size((8, 4), &[0, 5, 6, 8, 9, 20], true, false, 16),
+    size((7, 4), &[0, 5, 6, 8, 9, 20], true, true, 16),
+    // Every number of taps, with channels in fours.
+    size((8, 3), &[0, 5, 6, 8, 9, 20], true, true, 7),
+    size((4, 1), &[0, 3, 9], false, true, 4),
+    size((12, 2), &[0, 1, 9], true, false, 3),
+    // Of the last warp two lanes have channels, and one.
+    size((8, 4), &[0, 5, 6, 8, 9, 20], true, true, 7),
+    size((136, 4), &[0, 9], true, false, 4),
+    size((132, 4), &[0, 9], true, false, 4),
+    // Behind segments without rows, with fewer taps than there can be.
+    size((8, 3), &[0, 0, 5, 5, 6, 6, 8, 8, 20], true, true, 7),
+    size((7, 3), &[0, 0, 5, 5, 6, 6, 8, 8, 20], true, true, 7),
+    size((5, 2), &[0, 0, 5, 5, 6, 6, 8, 8, 20], true, true, 7),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
@@ -55,14 +70,22 @@ fn one(bench: &mut Bench, dtype: Float, size: &Size) -> Result<(), CudaError> {
     let rows = segments.rows();
     let problem = problem(dtype, size, segments);
     let put = |at: usize| bench.put(dtype, &problem.inputs[at]);
-    let (x, weight, initial) = (put(0)?, put(1)?, carried.then(|| put(3)).transpose()?);
+    let (x, weight) = (put(0)?, put(1)?);
+    // What is carried into segments without rows goes into the state alone.
+    let before = (kernel - 1) * channels;
+    let mut used = problem.inputs[3].clone();
+    for (segment, _) in offsets.windows(2).enumerate().filter(|(_, ends)| carried && ends[0] == ends[1]) {
+        used[segment * before..][..before].fill(f32::NAN);
+    }
+    let used = carried.then(|| bench.put(dtype, &used)).transpose()?;
+    let initial = carried.then(|| put(3)).transpose()?;
     let bias_data = bias.then(|| put(2)).transpose()?;
     let starts = bench.cuda.upload(&offsets.iter().map(|at| *at as u32).collect::<Vec<_>>())?;
     let conv = abi::Conv {
         x: x.ptr(),
         weight: weight.ptr(),
         bias: optional(&bias_data),
-        initial: optional(&initial),
+        initial: optional(&used),
         offsets: starts.ptr(),
         rows: rows as u32,
         channels: channels as u32,

@@ -16,7 +16,69 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{rows} rows of {vocab}, gradient in {}", dtype.name()));
             one(bench, dtype, rows, vocab)?;
         }
+        for vocab in [2056, 521] {
+            bench.case(format!("equal logits among {vocab}, gradient in {}", dtype.name()));
+            ties(bench, dtype, vocab)?;
+        }
+        for vocab in [64, 70] {
+            bench.case(format!("NaN throughout {vocab}, gradient in {}", dtype.name()));
+            broken(bench, dtype, vocab)?;
+        }
     }
+    Ok(())
+}
+
+/// The first of two equally likely tokens is taken, whichever lanes and warps they are with.
+fn ties(bench: &mut Bench, dtype: Float, vocab: usize) -> Result<(), CudaError> {
+    let of_lane = if vocab.is_multiple_of(4) { 4 } else { 1 };
+    let (of_warp, of_block) = (32 * of_lane, 512 * of_lane);
+    let others = (1..16).map(|warp| warp * of_warp).chain([1, 2, 4, 8, 16].map(|lane| lane * of_lane));
+    // With the block's first thread, in its first step and in its second.
+    let pairs = others.flat_map(|at| [[0, at], [at, of_block]]);
+    // And alone there, behind what all others have.
+    let pairs: Vec<[usize; 2]> = pairs.chain([[of_block, of_block]]).collect();
+    let mut logits = vec![0.5f32; pairs.len() * vocab];
+    for (row, pair) in pairs.iter().enumerate() {
+        pair.iter().for_each(|at| logits[row * vocab + at] = 3.0);
+    }
+    let logits = bench.put(Float::F32, &logits)?;
+    let targets = bench.cuda.upload(&vec![3u32; pairs.len()])?;
+    let (losses, tops) = (bench.room(Float::F32, pairs.len())?, bench.numbers::<u32>(pairs.len())?);
+    let args = abi::CrossEntropy {
+        logits: logits.ptr(),
+        targets: targets.ptr(),
+        dlogits: std::ptr::null_mut(),
+        losses: losses.ptr(),
+        tops: tops.ptr(),
+        rows: pairs.len() as u32,
+        vocab: vocab as u32,
+        scale: 1.0,
+        unused: 0,
+    };
+    bench.launch(&format!("cross_entropy_rows_{}", dtype.name()), &args)?;
+    bench.equal("most likely tokens", &tops.read()?, &pairs.iter().map(|pair| pair[0] as u32).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// Of a row that is NaN throughout no token is the most likely.
+fn broken(bench: &mut Bench, dtype: Float, vocab: usize) -> Result<(), CudaError> {
+    let logits = bench.put(Float::F32, &vec![f32::NAN; vocab])?;
+    let targets = bench.cuda.upload(&[3u32])?;
+    let (losses, tops) = (bench.room(Float::F32, 1)?, bench.numbers::<u32>(1)?);
+    let args = abi::CrossEntropy {
+        logits: logits.ptr(),
+        targets: targets.ptr(),
+        dlogits: std::ptr::null_mut(),
+        losses: losses.ptr(),
+        tops: tops.ptr(),
+        rows: 1,
+        vocab: vocab as u32,
+        scale: 1.0,
+        unused: 0,
+    };
+    bench.launch(&format!("cross_entropy_rows_{}", dtype.name()), &args)?;
+    bench.equal("most likely tokens", &tops.read()?, &[NOT_COUNTED]);
+    bench.equal("the loss is NaN", &[losses.read()?[0].is_nan()], &[true]);
     Ok(())
 }
 

@@ -7,11 +7,13 @@ use crate::autograd::check::{Generator, MaskSpec};
 use crate::ops::embedding::reference;
 
 /// Rows, V, d.
-const SIZES: [(usize, usize, usize); 8] = [
+const SIZES: [(usize, usize, usize); 9] = [
     (0, 3, 4),
     (1, 1, 1),
     (13, 101, 7),
     (331, 17, 32),
+    // Ids that come often, in rows of single elements.
+    (67, 7, 29),
     (31, 7, 24),
     (4100, 1300, 8),
     // Rows in many steps, of single elements and of 16 bytes.
@@ -20,6 +22,12 @@ const SIZES: [(usize, usize, usize); 8] = [
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
+    // Keys of more blocks than a warp has lanes, and of two.
+    for (rows, vocab) in [(2048 * 33 + 5, 70_000), (2048 * 2, 513), (2049, 3)] {
+        bench.case(format!("{rows} ids of {vocab}"));
+        let ids: Vec<u32> = (0..rows as u32).map(|row| row.wrapping_mul(0x9E37_79B9) % vocab as u32).collect();
+        sort(bench, &ids, vocab)?;
+    }
     for (rows, vocab, d) in SIZES {
         bench.case(format!("{rows} ids of {vocab}"));
         let ids: Vec<u32> = (0..rows).map(|row| (row * row * 31 % vocab) as u32).collect();
@@ -74,7 +82,8 @@ fn sort(bench: &mut Bench, ids: &[u32], vocab: usize) -> Result<Sorted, CudaErro
     let mut want: Vec<u32> = (0..rows as u32).collect();
     want.sort_by_key(|row| ids[*row as usize]);
     bench.equal("order", &order.read()?, &want);
-    let below = |id: usize| ids.iter().filter(|other| (**other as usize) < id).count() as u32;
+    let sorted: Vec<u32> = want.iter().map(|row| ids[*row as usize]).collect();
+    let below = |id: usize| sorted.partition_point(|other| (*other as usize) < id) as u32;
     bench.equal("offsets", &offsets.read()?, &(0..=vocab).map(below).collect::<Vec<_>>());
     Ok(Sorted { order, offsets })
 }
@@ -133,8 +142,8 @@ fn one(
     let planted = planted(&problem.seeds[0], d, |row, j| m(&problem.exact[1], row, j) == 0.0);
     let dy = bench.put(dtype, &planted)?;
     for accumulate in [0, 1] {
-        let start = if accumulate == 1 { 1.0 } else { f32::NAN };
-        let dtable = bench.put(Float::F32, &vec![start; vocab * d])?;
+        let start = |at: usize| if accumulate == 1 { (at % 7) as f32 } else { f32::NAN };
+        let dtable = bench.put(Float::F32, &(0..vocab * d).map(start).collect::<Vec<_>>())?;
         let args = abi::EmbeddingBackward {
             order: sorted.order.ptr(),
             offsets: sorted.offsets.ptr(),
@@ -147,7 +156,8 @@ fn one(
             unused: 0,
         };
         bench.launch(&format!("embedding_backward_{}", dtype.name()), &args)?;
-        let grad: Vec<f32> = dtable.read()?.iter().map(|g| g - accumulate as f32).collect();
+        let added = |(at, g): (usize, f32)| if accumulate == 1 { g - start(at) } else { g };
+        let grad: Vec<f32> = dtable.read()?.into_iter().enumerate().map(added).collect();
         bench.gradient(&problem, 0, &grad, Float::F32.tolerance().grad);
     }
     Ok(())

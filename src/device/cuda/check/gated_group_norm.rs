@@ -46,16 +46,19 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 dtype.name(),
                 size.ends
             ));
-            one(bench, dtype, size)?;
+            one(bench, dtype, size, false)?;
+            if size.ends.len() > 1 {
+                one(bench, dtype, size, true)?;
+            }
         }
     }
     Ok(())
 }
 
-fn one(bench: &mut Bench, dtype: Float, size: &Size) -> Result<(), CudaError> {
+fn one(bench: &mut Bench, dtype: Float, size: &Size, one_draw: bool) -> Result<(), CudaError> {
     let &Size { rows, groups, columns, head_dim, rows_per_block, ends } = size;
     let width = groups * columns;
-    let (spec, problem) = problem(dtype, size);
+    let (spec, problem) = problem(dtype, size, one_draw);
     let mask = bench.mask(spec.as_ref(), &problem.inputs[3])?;
     let put = |at: usize| bench.put(dtype, &problem.inputs[at]);
     let (y, z, weight) = (put(0)?, put(1)?, put(2)?);
@@ -114,10 +117,13 @@ fn one(bench: &mut Bench, dtype: Float, size: &Size) -> Result<(), CudaError> {
 }
 
 /// y, z, weight, keep.
-fn problem(dtype: Float, size: &Size) -> (Option<MaskSpec>, Problem) {
+fn problem(dtype: Float, size: &Size, one_draw: bool) -> (Option<MaskSpec>, Problem) {
     let &Size { rows, groups, columns, head_dim, ends, .. } = size;
     let width = groups * columns;
-    let draws = Draws::Sequences { length: rows.div_ceil(3).max(1), of_sequence: [1, 2, 0].as_slice().into() };
+    let draws = match one_draw {
+        true => Draws::One,
+        false => Draws::Sequences { length: rows.div_ceil(3).max(1), of_sequence: [1, 2, 0].as_slice().into() },
+    };
     let spec = (!ends.is_empty()).then(|| MaskSpec { ends: ends.to_vec(), draws });
     let mut generator = Generator::new((rows + width) as u64);
     let mut inputs = vec![

@@ -9,7 +9,7 @@ use crate::ops::grouped_gemm::reference;
 /// Rows of each expert, rows behind them, out, in.
 type Size<'s> = (&'s [usize], usize, usize, usize);
 
-const SIZES: [Size<'static>; 8] = [
+const SIZES: [Size<'static>; 13] = [
     (&[3, 0, 70, 65], 5, 33, 20),
     (&[0, 0], 3, 8, 8),
     (&[130, 0, 1, 16], 9, 40, 24),
@@ -19,6 +19,15 @@ const SIZES: [Size<'static>; 8] = [
     (&[9, 1], 0, 136, 64),
     // Off 16 bytes throughout, and more than half a tile of everything.
     (&[70, 2], 1, 131, 75),
+    // More tiles of rows, and of rows of the weights, than run in a patch.
+    (&[1100], 0, 8, 9),
+    (&[3], 0, 1100, 5),
+    // One expert, and rows behind its own.
+    (&[20], 150, 9, 33),
+    // Many steps of k, the last of which is not whole.
+    (&[7], 2, 132, 236),
+    // On 16 bytes, more than half a tile of everything, in more steps than are on their way at first.
+    (&[100], 3, 136, 104),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
@@ -108,8 +117,8 @@ fn one(
     bench.launch(&format!("grouped_gemm_{kind}_nn_{}", dtype.name()), &args)?;
     bench.gradient(&problem, 0, &dx.read()?, dtype.tolerance().grad);
     for accumulate in [0, 1] {
-        let start = if accumulate == 1 { 1.0 } else { f32::NAN };
-        let dw = bench.put(Float::F32, &vec![start; experts * out * inner])?;
+        let start = |at: usize| if accumulate == 1 { (at % 7) as f32 } else { f32::NAN };
+        let dw = bench.put(Float::F32, &(0..experts * out * inner).map(start).collect::<Vec<_>>())?;
         let args = abi::GroupedWeights {
             dy: dy.ptr(),
             x: x.ptr(),
@@ -121,7 +130,8 @@ fn one(
             accumulate,
         };
         bench.launch(&format!("grouped_gemm_{kind}_tn_{}", dtype.name()), &args)?;
-        let grad: Vec<f32> = dw.read()?.iter().map(|g| g - accumulate as f32).collect();
+        let added = |(at, g): (usize, f32)| if accumulate == 1 { g - start(at) } else { g };
+        let grad: Vec<f32> = dw.read()?.into_iter().enumerate().map(added).collect();
         bench.gradient(&problem, 1, &grad, Float::F32.tolerance().grad);
     }
     Ok(())

@@ -35,8 +35,16 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 product(variant, dtype, (136, 132, 72), false, 0, 0),
                 product(variant, dtype, (133, 67, 35), false, 0, 1),
                 product(variant, dtype, (600, 70, 8), false, 0, 0),
+                // Rows further apart than they are long, on 16 bytes.
+                product(variant, dtype, (66, 68, 24), true, 8, 0),
             ] {
                 one(bench, p)?;
+            }
+            // As many elements behind the fours and behind the steps as there can be.
+            for beyond in 1..16 {
+                let size = (beyond, 16 + beyond, 16 + beyond);
+                one(bench, product(variant, dtype, size, beyond % 2 == 0, beyond % 3, beyond % 2))?;
+                one(bench, product(variant, dtype, size, true, (4 - beyond % 4) % 4, 0))?;
             }
         }
         for p in [
@@ -70,9 +78,14 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             product(variant, Float::Bf16, (24, 129, 100), true, 0, 1),
             product(variant, Float::Bf16, (20, 8, 0), false, 0, 0),
             product(variant, Float::Bf16, (33, 77, 131), false, 2, 1),
+            // On 16 bytes, more than half a tile of everything, in more steps than are on their way at first.
+            product(variant, Float::Bf16, (104, 136, 120), false, 0, 0),
             // Off 16 bytes with more than half a tile of everything; more rows of tiles than run in a patch.
             product(variant, Float::Bf16, (150, 141, 43), true, 0, 1),
             product(variant, Float::Bf16, (1100, 136, 8), false, 0, 0),
+            // Rows further apart than they are long, on 16 bytes.
+            product(variant, Float::Bf16, (68, 72, 40), true, 8, 0),
+            product(variant, Float::Bf16, (130, 132, 36), false, 4, 0),
         ] {
             one(bench, p)?;
         }
@@ -81,6 +94,8 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             for depth in [0, 32, 64, 96] {
                 one(bench, product(variant, Float::Bf16, (64 + beyond, 64 + beyond, depth + beyond), false, 0, 1))?;
             }
+            // On 8 or 16 bytes, adding to what is there.
+            one(bench, product(variant, Float::Bf16, (8 * beyond, 8 * beyond + 4, 4 * beyond), true, 4, 0))?;
         }
     }
     Ok(())

@@ -6,10 +6,10 @@ use crate::autograd::check::MaskSpec;
 
 /// Masks over `width` components that a kernel should meet: none; one draw with a candidate of width 0 where there is room;
 /// sequences of three draws; rows of three draws in any order, of up to
-/// 32 candidates; one draw whose intervals begin again and again, as those of
-/// heads in groups do. With the number of draws.
+/// 32 candidates; draws whose intervals begin again, as those of heads in groups do: few times, and often, at every place of
+/// a 16-byte access. With the number of draws.
 pub fn masks(rows: usize, width: usize) -> Vec<Option<(MaskSpec, usize)>> {
-    let mut ends = vec![width / 3, width / 2, width];
+    let mut ends = vec![width / 4, width / 3, width / 2, width];
     ends.dedup();
     // Of nine columns, so that one ends at every place of a 16-byte access.
     let mut many: Vec<usize> = (1..=width / 9).take(31).map(|i| 9 * i).filter(|end| *end < width).collect();
@@ -28,6 +28,10 @@ pub fn masks(rows: usize, width: usize) -> Vec<Option<(MaskSpec, usize)>> {
         let period = width / times;
         let ends = vec![period.div_ceil(3), period];
         masks.push(Some((MaskSpec { ends, draws: Draws::One }, 1)));
+    }
+    if let Some(period) = (5..width / 3).step_by(2).find(|period| width.is_multiple_of(*period)) {
+        let draws = Draws::Rows((0..rows as u32).map(|row| row * 5 % 2).collect());
+        masks.push(Some((MaskSpec { ends: vec![period / 2, period], draws }, 2)));
     }
     masks
 }

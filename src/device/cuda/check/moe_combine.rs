@@ -22,7 +22,7 @@ const fn size([tokens, width, top_k, experts, drop_every]: [usize; 5], ends: &'s
     Size { tokens, width, top_k, experts, drop_every, ends }
 }
 
-const SIZES: [Size; 12] = [
+const SIZES: [Size; 18] = [
     size([0, 8, 2, 4, 0], &[]),
     size([1, 1, 1, 1, 0], &[]),
     size([37, 19, 2, 8, 0], &[]),
@@ -36,6 +36,14 @@ const SIZES: [Size; 12] = [
     size([5, 1304, 6, 9, 4], &[1, 3]),
     size([9, 24, 7, 12, 5], &[4, 12]),
     size([9, 19, 7, 12, 5], &[4, 12]),
+    // One expert per token: its sums run through many steps.
+    size([9, 1304, 1, 4, 0], &[1, 4]),
+    size([9, 301, 1, 4, 3], &[1, 4]),
+    // The first dropped pair, whose row is the first behind the experts', with each slot.
+    size([5, 8, 4, 5, 2], &[]),
+    size([5, 8, 4, 5, 3], &[]),
+    size([5, 7, 4, 5, 2], &[2, 5]),
+    size([5, 7, 4, 5, 4], &[]),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {

@@ -34,6 +34,10 @@ pub struct Dispatched {
 }
 
 impl Dispatched {
+    fn row_of_pair(&self, pair: usize) -> usize {
+        self.order.iter().position(|other| *other as usize == pair).unwrap_or(self.order.len())
+    }
+
     /// The address of the number of rows that experts have.
     pub fn filled_ptr(&self) -> *const u32 {
         self.offsets.ptr::<u32>().wrapping_add(self.experts)
@@ -88,13 +92,26 @@ pub fn dispatch(
 }
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
-    for (rows, width, top_k, experts, drop_every) in SIZES {
+    // The first dropped pair, whose row is the first behind the experts', with each slot.
+    let dropped = (2..7).flat_map(|every| [(5, 8, 6, 5, every), (5, 7, 6, 5, every)]);
+    for (rows, width, top_k, experts, drop_every) in SIZES.into_iter().chain(dropped) {
         bench.case(format!("{rows} rows, top {top_k} of {experts}, dropped every {drop_every}"));
         let chosen = scattered(rows, top_k, experts, drop_every);
         let draw: Vec<u32> = (0..rows.div_ceil(2) as u32).map(|at| at * 5 % 3).collect();
         let sorted = dispatch(bench, &chosen, top_k, experts, (drop_every == 0).then_some(&draw))?;
         for dtype in bench.dtypes() {
             bench.case(format!("{rows} rows of {width} in {}, top {top_k} of {experts}", dtype.name()));
+            rows_of(bench, dtype, (&chosen, rows, width, top_k, experts), &sorted)?;
+        }
+    }
+    // Of each token's pairs one alone is not dropped, in each slot.
+    let (rows, top_k, experts) = (14, 7, 3);
+    let mut chosen = vec![DROPPED; rows * top_k];
+    (0..rows).for_each(|row| chosen[row * top_k + row % top_k] = row as u32 * 2 % 3);
+    for width in [8, 7] {
+        bench.case(format!("{rows} rows of {width}, one pair of each"));
+        let sorted = dispatch(bench, &chosen, top_k, experts, None)?;
+        for dtype in bench.dtypes() {
             rows_of(bench, dtype, (&chosen, rows, width, top_k, experts), &sorted)?;
         }
     }
@@ -128,7 +145,7 @@ fn rows_of(
         unused: 0,
     };
     bench.launch(&format!("moe_permute_forward_{}", dtype.name()), &args)?;
-    bench.value(&problem, 0, &y, dtype)?;
+    bench.equal("rows", &y.read()?, &problem.expected[0].iter().map(|y| *y as f32).collect::<Vec<_>>());
 
     let mut seeds = problem.seeds[0].clone();
     seeds[sorted.filled * width..].fill(f32::NAN);
@@ -144,6 +161,15 @@ fn rows_of(
         unused: 0,
     };
     bench.launch(&format!("moe_permute_backward_{}", dtype.name()), &args)?;
-    bench.gradient(&problem, 0, &dx.read()?, dtype.tolerance().grad);
+    let dx = dx.read()?;
+    bench.gradient(&problem, 0, &dx, dtype.tolerance().grad);
+    // A token whose pairs but one are dropped has that one's gradient, to the last bit.
+    for (token, pairs) in chosen.chunks(top_k).enumerate() {
+        let Some(slot) = pairs.iter().position(|expert| *expert != DROPPED) else { continue };
+        if pairs.iter().filter(|expert| **expert != DROPPED).count() == 1 {
+            let row = sorted.row_of_pair(token * top_k + slot);
+            bench.equal("the only gradient", &dx[token * width..][..width], &seeds[row * width..][..width]);
+        }
+    }
     Ok(())
 }

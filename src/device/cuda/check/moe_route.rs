@@ -41,7 +41,8 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         bench.case(format!("{} rows, top {} of {}", size.rows, size.options.top_k, size.experts));
         one(bench, size)?;
     }
-    extreme(bench)
+    extreme(bench)?;
+    ties(bench)
 }
 
 /// Logits that are no numbers, or infinite, or so large that all scores are equal: the experts stay distinct, NaN comes last,
@@ -57,11 +58,32 @@ fn extreme(bench: &mut Bench) -> Result<(), CudaError> {
         _ => (e * 7 % 5) as f32 - 2.0,
     };
     let logits: Vec<f32> = (0..rows * experts).map(|at| logit((at / experts, at % experts))).collect();
-    let wide: Vec<f64> = logits.iter().map(|v| f64::from(*v)).collect();
     let options = RouteOptions { top_k, n_group: 1, topk_group: 1, norm_topk_prob: true, routed_scaling_factor: 2.5 };
-    let (want, experts_wanted) = reference::moe_route(&wide, &vec![0.0; experts], &options, |_, _| 1.0);
     bench.case("NaN, infinite and huge logits");
-    let (device, bias) = (bench.put(Float::F32, &logits)?, bench.put(Float::F32, &vec![0.0; experts])?);
+    exactly(bench, &logits, experts, options)
+}
+
+/// Groups and experts that are as good as others: the lower one wins.
+fn ties(bench: &mut Bench) -> Result<(), CudaError> {
+    for n_group in [4, 7] {
+        let (rows, size, top_k) = (9, 3, 5);
+        let experts = n_group * size;
+        // Three kinds of groups, each differently spread in each row.
+        let logit = |row: usize, e: usize| (e / size * (row + 1) % 3 + row / 8) as f32 * 0.5;
+        let logits: Vec<f32> = (0..rows * experts).map(|at| logit(at / experts, at % experts)).collect();
+        let options = RouteOptions { top_k, n_group, topk_group: 3, norm_topk_prob: false, routed_scaling_factor: 2.5 };
+        bench.case(format!("equal experts in {n_group} groups, some of them equal"));
+        exactly(bench, &logits, experts, options)?;
+    }
+    Ok(())
+}
+
+/// No mask and no bias; the experts are the reference's.
+fn exactly(bench: &mut Bench, logits: &[f32], experts: usize, options: RouteOptions) -> Result<(), CudaError> {
+    let (rows, top_k) = (logits.len() / experts, options.top_k);
+    let wide: Vec<f64> = logits.iter().map(|v| f64::from(*v)).collect();
+    let (want, experts_wanted) = reference::moe_route(&wide, &vec![0.0; experts], &options, |_, _| 1.0);
+    let (device, bias) = (bench.put(Float::F32, logits)?, bench.put(Float::F32, &vec![0.0; experts])?);
     let (weights, chosen) = (bench.room(Float::F32, rows * top_k)?, bench.numbers::<u32>(rows * top_k)?);
     let route = abi::MoeRoute {
         logits: device.ptr(),
@@ -69,9 +91,9 @@ fn extreme(bench: &mut Bench) -> Result<(), CudaError> {
         rows: rows as u32,
         experts: experts as u32,
         top_k: top_k as u32,
-        groups: 1,
-        topk_group: 1,
-        normalise: 1,
+        groups: options.n_group as u32,
+        topk_group: options.topk_group as u32,
+        normalise: u32::from(options.norm_topk_prob),
         scale: options.routed_scaling_factor,
         unused: 0,
     };

@@ -7,7 +7,8 @@ use crate::numerics::{Fp8, fp4};
 use crate::ops::quantize::{Blocks, Dice, Format, Scales, Stretches, cases, hadamard, quantize, reference};
 
 /// Rows and columns: those of the op's cases, and more than one tile of each with whole rows of 16 bytes.
-const SIZES: [(usize, usize); 7] = [(0, 4), (1, 1), (3, 5), (17, 33), (33, 130), (131, 36), (130, 264)];
+const SIZES: [(usize, usize); 10] =
+    [(0, 4), (1, 1), (3, 5), (17, 33), (33, 130), (131, 36), (130, 264), (6, 7), (21, 27), (44, 16)];
 
 /// Seed, step and first draw.
 const DRAWS: (u64, u64, u64) = (7, 3, 1 << 33);
@@ -28,8 +29,22 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{rows}×{width} {}", dtype.name()));
             transformed(bench, dtype, &x, [rows, width])?;
         }
-        stretched(bench, dtype, 70)?;
-        stretched(bench, dtype, 72)?;
+        // As many rows behind the sixteens, and columns behind the fours, as there can be; several blocks of columns.
+        let sizes = (1..17).flat_map(|rows| (4..8).map(move |width| (rows, width)));
+        for (rows, width) in sizes.chain([(19, 1030), (18, 2056)]) {
+            bench.case(format!("{rows}×{width} {}", dtype.name()));
+            transformed(bench, dtype, &dtype.round(&cases::input(rows, width).values), [rows, width])?;
+        }
+        for width in [70, 72] {
+            stretched(bench, dtype, width, &[3, 0, 137, 16], &[16, 128])?;
+        }
+        for (rows, width) in (1..17).flat_map(|rows| (4..8).map(move |width| (rows, width))) {
+            stretched(bench, dtype, width, &[rows], &[16])?;
+        }
+        for width in [5, 8, 1027] {
+            stretched(bench, dtype, width, &[1, 2, 4, 5, 6, 7, 8, 10, 0, 11, 12, 13, 14, 15, 17], &[16])?;
+        }
+        magnitudes(bench, dtype)?;
         broken(bench, dtype)?;
         ties(bench, dtype)?;
         amax(bench, dtype)?;
@@ -82,6 +97,25 @@ fn ties(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
         for blocks in cases::BLOCKS {
             bench.case(format!("ties in {}, {format:?} by {blocks:?}", dtype.name()));
             one(bench, dtype, &dtype.round(&x), [EDGE, EDGE], format, blocks, false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Values from the largest of their block down to those that vanish beside it, under both roundings.
+fn magnitudes(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
+    const EDGE: usize = 64;
+    let value = |at: usize| {
+        let sign = if at.is_multiple_of(3) { -1.0 } else { 1.0 };
+        sign * (1.0 + (at * 7 % 16) as f32 / 16.0) * 2f32.powi(-((at / EDGE + at) as i32 % 48))
+    };
+    let x: Vec<f32> = (0..EDGE * EDGE).map(value).collect();
+    for format in cases::FORMATS {
+        for blocks in cases::BLOCKS {
+            for stochastic in [false, true] {
+                bench.case(format!("all magnitudes in {}, {format:?} by {blocks:?}, {stochastic}", dtype.name()));
+                one(bench, dtype, &dtype.round(&x), [EDGE, EDGE], format, blocks, stochastic)?;
+            }
         }
     }
     Ok(())
@@ -169,15 +203,23 @@ fn transformed(bench: &mut Bench, dtype: Float, x: &[f32], [rows, width]: [usize
 }
 
 /// Rows of experts, each from a new edge on; zeros behind the last.
-fn stretched(bench: &mut Bench, dtype: Float, width: usize) -> Result<(), CudaError> {
-    let offsets = [0usize, 3, 3, 140, 156];
-    let x = dtype.round(&cases::input(156, width).values);
-    for (edge, kernel) in [(16, "stretches"), (128, "stretches"), (16, "hadamard_stretches")] {
+fn stretched(
+    bench: &mut Bench,
+    dtype: Float,
+    width: usize,
+    groups: &[usize],
+    edges: &[usize],
+) -> Result<(), CudaError> {
+    let experts = groups.len();
+    let offsets: Vec<usize> = (0..=experts).map(|e| groups[..e].iter().sum()).collect();
+    let x = dtype.round(&cases::input(offsets[experts], width).values);
+    let plain = edges.iter().map(|edge| (*edge, "stretches"));
+    for (edge, kernel) in plain.chain([(16, "hadamard_stretches")]) {
         let symbol = format!("quantize_{kernel}_{}", dtype.name());
         if !bench.wants(|s| s == symbol) {
             continue;
         }
-        bench.case(format!("{kernel} of {width} to edges of {edge} in {}", dtype.name()));
+        bench.case(format!("{kernel} of {groups:?} rows of {width} to edges of {edge} in {}", dtype.name()));
         let stretches = Stretches::new(&offsets, edge);
         let tiles: Vec<u32> = stretches.starts.iter().map(|start| (start / edge) as u32).collect();
         let rows = stretches.rows() + 2 * edge;
@@ -187,7 +229,7 @@ fn stretched(bench: &mut Bench, dtype: Float, width: usize) -> Result<(), CudaEr
         };
         want.resize(rows * width, 0.0);
         let (device, y) = (bench.put(dtype, &x)?, bench.room(dtype, want.len())?);
-        let starts = bench.cuda.upload(&offsets.map(|at| at as u32))?;
+        let starts = bench.cuda.upload(&offsets.iter().map(|at| *at as u32).collect::<Vec<_>>())?;
         let tiles = bench.cuda.upload(&tiles)?;
         let args = abi::QuantizeStretches {
             x: device.ptr(),
@@ -196,7 +238,7 @@ fn stretched(bench: &mut Bench, dtype: Float, width: usize) -> Result<(), CudaEr
             tiles: tiles.ptr(),
             rows: rows as u32,
             width: width as u32,
-            experts: 4,
+            experts: experts as u32,
             edge: edge as u32,
         };
         bench.launch(&symbol, &args)?;
@@ -220,6 +262,19 @@ fn amax(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
         let device = bench.put(dtype, &x)?;
         let scale = bench.tensor_scale(&device, dtype, elements)?;
         bench.equal("the tensor's scale", &scale.read()?, &[1.0f32]);
+    }
+    // At every place that a thread has: an odd number of steps, each of 16 bytes or of one element.
+    let wide = if dtype == Float::F32 { 4 } else { 8 };
+    for (of_step, elements) in [(wide, 7 * 256 * wide), (1, 7 * 256 - 1)] {
+        for at in (0..7).flat_map(|step| (0..of_step).map(move |j| (step * 256 + 37 * (step + 1) % 256) * of_step + j))
+        {
+            let mut x = vec![0.5f32; elements];
+            x[at] = 2688.0;
+            bench.case(format!("the largest of {elements} at {at} in {}", dtype.name()));
+            let device = bench.put(dtype, &x)?;
+            let scale = bench.tensor_scale(&device, dtype, elements)?;
+            bench.equal("the tensor's scale", &scale.read()?, &[1.0f32]);
+        }
     }
     Ok(())
 }

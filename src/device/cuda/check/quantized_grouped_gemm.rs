@@ -2,21 +2,30 @@ use super::super::embedded::abi;
 use super::super::{CudaError, DeviceBuffer};
 use super::bench::{Bench, Float};
 use super::quantize::DeviceQuantized;
+use super::quantized_linear::{EveryCode, layout_of, upload};
 use crate::autograd::check::Generator;
+use crate::numerics::Fp8;
 use crate::ops::quantize::{Blocks, Dice, Format, Quantized, Stretches, quantize};
 use crate::ops::quantized_linear::Precision;
 use crate::{Error, Result};
 
 /// Rows of each expert, rows behind them, out, in.
-type Size = (&'static [usize], usize, usize, usize);
+type Size<'s> = (&'s [usize], usize, usize, usize);
 
-const SIZES: [Size; 6] = [
+const SIZES: [Size; 10] = [
     (&[3, 0, 70, 65], 5, 33, 20),
     (&[130, 0, 1, 16], 9, 40, 130),
     (&[0, 0], 7, 16, 33),
     (&[5], 0, 130, 72),
     (&[9, 140], 0, 144, 160), // rows that 16 bytes divide
     (&[6, 3], 2, 272, 32),
+    // More tiles of rows, and of rows of the weights, than run in a patch.
+    (&[1100], 0, 8, 9),
+    (&[3], 0, 1100, 5),
+    // One expert, and rows behind its own.
+    (&[20], 150, 9, 33),
+    // Whole sixteens of everything.
+    (&[16, 160], 0, 48, 80),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
@@ -31,9 +40,104 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 bench.case(format!("{name}, experts of {groups:?} rows, {behind} behind, {inner} → {out}"));
                 Problem::new(dtype, precision, size).check(bench, name)?;
             }
+            // As many codes in a thread's last sixteen as there can be, in the first step of k and in a later one.
+            for beyond in 1..16 {
+                let rows = [beyond];
+                for size in [(&rows[..], 0, 16 + beyond, beyond), (&rows[..], 0, 32 + beyond, 32 + beyond)] {
+                    bench.case(format!("{name}, one expert of {beyond} rows, {} → {}", size.3, size.2));
+                    Problem::new(dtype, precision, size).check(bench, name)?;
+                }
+            }
+            let formats = match precision {
+                Precision::Fp8 => &[Format::Fp8(Fp8::E4m3), Format::Fp8(Fp8::E5m2)][..],
+                _ => &[Format::Nvfp4],
+            };
+            for format in formats {
+                for layout in ["nt", "nn", "tn"] {
+                    for (a_coded, broken) in [(true, false), (true, true), (false, false), (false, true)] {
+                        every_code(bench, dtype, layout, (name, *format), a_coded, broken)?;
+                    }
+                }
+            }
         }
     }
     Ok(())
+}
+
+/// One operand has every code that there is, the other is the identity, as of `quantized_linear`: all of one expert.
+fn every_code(
+    bench: &mut Bench,
+    dtype: Float,
+    layout: &str,
+    (name, format): (&str, Format),
+    a_coded: bool,
+    broken: bool,
+) -> Result<(), CudaError> {
+    let symbol = format!("quantized_grouped_gemm_{name}_{layout}_{}", dtype.name());
+    if !bench.wants(|s| s == symbol) || (layout == "tn" && dtype == Float::Bf16) {
+        return Ok(()); // gradients of weights are f32
+    }
+    let which = if a_coded { "A" } else { "B" };
+    bench.case(format!("{layout}, every code of {format:?} in {which}, broken ones {broken}, in {}", dtype.name()));
+    // What tn sums over are whole blocks of scales.
+    let depth = if layout == "tn" { format.block().max(32) } else { 32 };
+    let codes = EveryCode::new(format, layout_of(layout, false), a_coded, broken, depth);
+    let (a, b) = (upload(bench, &codes.a)?, upload(bench, &codes.b)?);
+    let [m, n] = codes.size;
+    let rows = if layout == "tn" { depth } else { m };
+    let offsets = bench.cuda.upload(&[0, rows as u32])?;
+    let tiles = tiles(bench, &offsets, [1, rows], if layout == "tn" { format.block() } else { 128 })?;
+    let c = bench.room(dtype, m * n)?;
+    if layout == "tn" {
+        let args = abi::QuantizedGroupedWeights {
+            dy: a.operand(),
+            x: b.operand(),
+            dw: c.ptr(),
+            tiles: tiles.ptr(),
+            m: m as u32,
+            n: n as u32,
+            experts: 1,
+            accumulate: 0,
+        };
+        bench.launch(&symbol, &args)?;
+    } else {
+        let args = abi::QuantizedGroupedGemm {
+            a: a.operand(),
+            b: b.operand(),
+            c: c.ptr(),
+            offsets: offsets.ptr(),
+            tiles: tiles.ptr(),
+            rows: rows as u32,
+            n: n as u32,
+            k: depth as u32,
+            experts: 1,
+            stride: n as u32,
+            unused: 0,
+        };
+        bench.launch(&symbol, &args)?;
+    }
+    codes.hold(bench, &c.read()?);
+    Ok(())
+}
+
+/// Where each expert's tiles of `edge` rows start.
+fn tiles(
+    bench: &mut Bench,
+    offsets: &DeviceBuffer<u32>,
+    [experts, rows]: [usize; 2],
+    edge: usize,
+) -> Result<DeviceBuffer<u32>, CudaError> {
+    let tiles = bench.numbers::<u32>(experts + 2)?;
+    let args = abi::GroupedTiles {
+        offsets: offsets.ptr(),
+        tiles: tiles.ptr(),
+        experts: experts as u32,
+        rows: rows as u32,
+        edge: edge as u32,
+        unused: 0,
+    };
+    bench.launch("grouped_gemm_tiles_u32", &args)?;
+    Ok(tiles)
 }
 
 /// One set of operands: what is quantised is what bf16 holds.
@@ -136,7 +240,7 @@ impl Problem {
         [n, k, stride]: [usize; 3],
     ) -> Result<Vec<f32>, CudaError> {
         let offsets = self.device_offsets(bench)?;
-        let tiles = self.tiles(bench, &offsets, 128)?;
+        let tiles = tiles(bench, &offsets, [self.experts(), self.rows], 128)?;
         let c = bench.room(self.dtype, self.rows * n)?;
         let args = abi::QuantizedGroupedGemm {
             a: a.operand(),
@@ -166,17 +270,18 @@ impl Problem {
         let device_a = self.device(bench, &dy, dy_size, Blocks::Columns, true)?;
         let device_b = self.device(bench, &x, x_size, Blocks::Columns, false)?;
         let offsets = self.device_offsets(bench)?;
-        let tiles = self.tiles(bench, &offsets, edge)?;
+        let tiles = tiles(bench, &offsets, [self.experts(), self.rows], edge)?;
         for accumulate in [0, 1] {
-            let mut want = vec![f64::from(accumulate); self.experts() * m * n];
+            let before = |at: usize| if accumulate == 1 { (at % 7) as f32 } else { 0.0 };
+            let mut want: Vec<f64> = (0..self.experts() * m * n).map(|at| f64::from(before(at))).collect();
             for (e, want) in want.chunks_mut(m * n).enumerate() {
                 for (at, want) in want.iter_mut().enumerate() {
                     let rows = stretches.starts[e]..stretches.starts[e + 1];
                     *want += rows.map(|row| a.exact(row, at / n) * b.exact(row, at % n)).sum::<f64>();
                 }
             }
-            let start = if accumulate == 1 { 1.0 } else { f32::NAN };
-            let dw = bench.put(Float::F32, &vec![start; self.experts() * m * n])?;
+            let start = |at: usize| if accumulate == 1 { before(at) } else { f32::NAN };
+            let dw = bench.put(Float::F32, &(0..want.len()).map(start).collect::<Vec<_>>())?;
             let args = abi::QuantizedGroupedWeights {
                 dy: device_a.operand(),
                 x: device_b.operand(),
@@ -195,25 +300,6 @@ impl Problem {
 
     fn device_offsets(&self, bench: &Bench) -> Result<DeviceBuffer<u32>, CudaError> {
         bench.cuda.upload(&self.offsets.iter().map(|at| *at as u32).collect::<Vec<_>>())
-    }
-
-    fn tiles(
-        &self,
-        bench: &mut Bench,
-        offsets: &DeviceBuffer<u32>,
-        edge: usize,
-    ) -> Result<DeviceBuffer<u32>, CudaError> {
-        let tiles = bench.numbers::<u32>(self.experts() + 2)?;
-        let args = abi::GroupedTiles {
-            offsets: offsets.ptr(),
-            tiles: tiles.ptr(),
-            experts: self.experts() as u32,
-            rows: self.rows as u32,
-            edge: edge as u32,
-            unused: 0,
-        };
-        bench.launch("grouped_gemm_tiles_u32", &args)?;
-        Ok(tiles)
     }
 }
 

@@ -9,9 +9,17 @@ use crate::ops::quantize::{Blocks, Format, Quantized, Scales, quantize};
 use crate::ops::quantized_linear::reference;
 
 /// M, N, K: one, off the tiles, whole tiles of rows that 16 bytes divide, several blocks of scales, nothing to add,
-/// more rows of tiles than run in a patch.
-const SIZES: [(usize, usize, usize); 7] =
-    [(1, 1, 1), (37, 50, 67), (24, 129, 100), (130, 144, 160), (20, 8, 0), (17, 136, 272), (1100, 136, 8)];
+/// more rows of tiles than run in a patch, whole sixteens of everything.
+const SIZES: [(usize, usize, usize); 8] = [
+    (1, 1, 1),
+    (37, 50, 67),
+    (24, 129, 100),
+    (130, 144, 160),
+    (20, 8, 0),
+    (17, 136, 272),
+    (1100, 136, 8),
+    (16, 48, 80),
+];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     let (e4m3, e5m2) = (Format::Fp8(Fp8::E4m3), Format::Fp8(Fp8::E5m2));
@@ -30,6 +38,14 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                     one(bench, dtype, layout, size, [a, b], at % 2 == 1)?;
                 }
             }
+            // As many codes in a thread's last sixteen as there can be, in the first step of k and in a later one.
+            for beyond in 1..16 {
+                for size in [(beyond, 16 + beyond, beyond), (16 + beyond, beyond, 32 + beyond)] {
+                    for format in [e4m3, Format::Nvfp4] {
+                        one(bench, dtype, layout, size, [format, format], beyond % 2 == 1)?;
+                    }
+                }
+            }
         }
     }
     Ok(())
@@ -41,7 +57,7 @@ fn symbol_of(format: Format, layout: &str, dtype: Float) -> String {
 }
 
 /// Where the operands' rows run along k, and the blocks that share a scale.
-fn layout_of(layout: &str, squares_first: bool) -> ([bool; 2], [Blocks; 2]) {
+pub fn layout_of(layout: &str, squares_first: bool) -> OperandLayout {
     let blocks = match layout {
         "tn" => [Blocks::Columns, Blocks::Columns],
         // Weights have squares; both sorts where both are taken.
@@ -51,8 +67,9 @@ fn layout_of(layout: &str, squares_first: bool) -> ([bool; 2], [Blocks; 2]) {
     ([layout != "tn", layout == "nt"], blocks)
 }
 
-/// One operand has every code that there is, at every place that a thread may have it, the other is the identity: the product
-/// is what the codes decode to, exactly. `broken`: NaN and infinities are among them, each in a row of C of its own.
+/// One operand has every code that there is, at every place that a thread may have it. The other is the identity: the product
+/// is what the codes decode to, exactly. `broken`: NaN and infinities are among them, each in a row of C of its own, and the
+/// other operand is all ones: times 0, infinities would be NaN as well.
 fn every_code(
     bench: &mut Bench,
     dtype: Float,
@@ -61,7 +78,6 @@ fn every_code(
     a_coded: bool,
     broken: bool,
 ) -> Result<(), CudaError> {
-    const EDGES: usize = 256;
     const DEPTH: usize = 32;
     let symbol = symbol_of(format, layout, dtype);
     if !bench.wants(|s| s == symbol) {
@@ -69,27 +85,58 @@ fn every_code(
     }
     let which = if a_coded { "A" } else { "B" };
     bench.case(format!("{layout}, every code of {format:?} in {which}, broken ones {broken}, in {}", dtype.name()));
-    let (along, blocks) = layout_of(layout, !a_coded);
-    let coded = |at: usize| coded(format, blocks[at], [EDGES, DEPTH], along[at], broken);
-    let identity = |at: usize| identity(format, blocks[at], DEPTH, along[at]);
-    let (a, b) = if a_coded { (coded(0), identity(1)) } else { (identity(0), coded(1)) };
-    let (m, n) = if a_coded { (EDGES, DEPTH) } else { (DEPTH, EDGES) };
-    let want = reference::product(&a, &b, along[0], along[1]);
-    let (a, b) = (upload(bench, &a)?, upload(bench, &b)?);
+    let codes = EveryCode::new(format, layout_of(layout, !a_coded), a_coded, broken, DEPTH);
+    let (a, b) = (upload(bench, &codes.a)?, upload(bench, &codes.b)?);
+    let [m, n] = codes.size;
     let c = bench.room(dtype, m * n)?;
     launch(bench, &symbol, [&a, &b], &c, [m, n, DEPTH], false)?;
-    // All NaN are the same, and so are both zeros: sums of zeros have either sign.
-    let bits = |v: f32| if v.is_nan() { u32::MAX } else { (v + 0.0).to_bits() };
-    let got: Vec<u32> = c.read()?.into_iter().map(bits).collect();
-    bench.equal("C", &got, &want.iter().map(|v| bits(*v as f32)).collect::<Vec<_>>());
+    codes.hold(bench, &c.read()?);
     Ok(())
+}
+
+/// Whether the operands' rows run along k, and the blocks that share a scale.
+pub type OperandLayout = ([bool; 2], [Blocks; 2]);
+
+/// The operands of [`every_code`], and what their product is.
+pub struct EveryCode {
+    pub a: Quantized,
+    pub b: Quantized,
+    /// M, N.
+    pub size: [usize; 2],
+    broken: bool,
+    want: Vec<f64>,
+}
+
+impl EveryCode {
+    pub fn new(format: Format, (along, blocks): OperandLayout, a_coded: bool, broken: bool, depth: usize) -> EveryCode {
+        const EDGES: usize = 256;
+        let coded = |at: usize| coded(format, blocks[at], [EDGES, depth], along[at], broken);
+        let other = |at: usize| ones(format, blocks[at], depth, along[at], broken);
+        let (a, b) = if a_coded { (coded(0), other(1)) } else { (other(0), coded(1)) };
+        let size = if a_coded { [EDGES, depth] } else { [depth, EDGES] };
+        let want = reference::product(&a, &b, along[0], along[1]);
+        EveryCode { a, b, size, broken, want }
+    }
+
+    /// Holds C against the product.
+    pub fn hold(&self, bench: &mut Bench, got: &[f32]) {
+        // All NaN are the same, and so are both zeros: sums of zeros have either sign. Finite sums of rounded numbers are not
+        // what broken codes are about.
+        let bits = |v: f32| match () {
+            _ if v.is_nan() => u32::MAX,
+            _ if self.broken && v.is_finite() => 0,
+            _ => (v + 0.0).to_bits(),
+        };
+        let got: Vec<u32> = got.iter().map(|v| bits(*v)).collect();
+        bench.equal("C", &got, &self.want.iter().map(|v| bits(*v as f32)).collect::<Vec<_>>());
+    }
 }
 
 /// An operand of `edges` rows of A (or columns of B) and `depth` steps of k whose codes, and NVFP4's scales, go through all
 /// that there are. Scales of FP8 are powers of 2: products stay exact.
 fn coded(format: Format, blocks: Blocks, [edges, depth]: [usize; 2], along: bool, broken: bool) -> Quantized {
-    // What breaks a row of C stands on a diagonal, so that it comes to every place and leaves most rows alone.
-    let breaks = |edge: usize, from: usize| broken && (16..48).contains(&edge) && edge - 16 == from;
+    // What breaks a row of C stands on diagonals, so that it comes to every place and leaves some rows alone.
+    let breaks = |edge: usize, from: usize| broken && (16..176).contains(&edge) && (edge - 16) % 32 == from;
     let fp8 = |fp8: Fp8, code: u8, breaks: bool| {
         let (largest, beyond) = match fp8 {
             Fp8::E4m3 => (0x7E, &[0x7F, 0xFF][..]),
@@ -98,7 +145,11 @@ fn coded(format: Format, blocks: Blocks, [edges, depth]: [usize; 2], along: bool
         if breaks { beyond[code as usize % beyond.len()] } else { code & 0x80 | (code & 0x7F).min(largest) }
     };
     let code = |edge: usize, k: usize| match format {
-        Format::Fp8(kind) => fp8(kind, (edge + k) as u8, breaks(edge, k)),
+        // One diagonal for each of the codes that break.
+        Format::Fp8(kind) if breaks(edge, k) => fp8(kind, ((edge - 16) / 32) as u8, true),
+        Format::Fp8(kind) => fp8(kind, (edge + k) as u8, false),
+        // Positive, where a scale that breaks makes all of a block infinite or NaN.
+        Format::Nvfp4 if broken => (edge + k) as u8 % 7 + 1,
         Format::Nvfp4 => (edge + k) as u8 & 0xF,
     };
     let (down, across) = blocks.extent(format);
@@ -112,8 +163,10 @@ fn coded(format: Format, blocks: Blocks, [edges, depth]: [usize; 2], along: bool
     let scales = match format {
         Format::Fp8(_) => Scales::F32(starts.iter().map(|(edge, _)| 2f32.powi(*edge as i32 % 7 - 3)).collect()),
         Format::Nvfp4 => {
-            let scale =
-                |(edge, k): &(usize, usize)| fp8(Fp8::E4m3, (edge + 37 * k / 16) as u8, breaks(*edge / 16 * 16, *k));
+            let scale = |(edge, k): &(usize, usize)| {
+                let code = (edge + 37 * k / 16) as u8;
+                fp8(Fp8::E4m3, if broken { code & 0x7F } else { code }, breaks(*edge / 16 * 16, *k))
+            };
             Scales::E4m3 { codes: starts.iter().map(scale).collect(), of_tensor: 0.25 }
         }
     };
@@ -124,24 +177,24 @@ fn coded(format: Format, blocks: Blocks, [edges, depth]: [usize; 2], along: bool
     Quantized { format, blocks, rows, width, codes, scales }
 }
 
-/// [size, size] with ones on the diagonal.
-fn identity(format: Format, blocks: Blocks, size: usize, along: bool) -> Quantized {
-    let mut identity = coded(format, blocks, [size, size], along, false);
+/// [size, size] with ones on the diagonal, or throughout.
+fn ones(format: Format, blocks: Blocks, size: usize, along: bool, throughout: bool) -> Quantized {
+    let mut ones = coded(format, blocks, [size, size], along, false);
     const E4M3_ONE: u8 = 0x38;
     let one = match format {
         Format::Fp8(Fp8::E4m3) => E4M3_ONE,
         Format::Fp8(Fp8::E5m2) => 0x3C,
         Format::Nvfp4 => 2,
     };
-    identity.codes = stored(format, [size, size], |row, column| if row == column { one } else { 0 });
-    match &mut identity.scales {
+    ones.codes = stored(format, [size, size], |row, column| if throughout || row == column { one } else { 0 });
+    match &mut ones.scales {
         Scales::F32(scales) => scales.fill(1.0),
         Scales::E4m3 { codes, of_tensor } => {
             codes.fill(E4M3_ONE);
             *of_tensor = 1.0;
         }
     }
-    identity
+    ones
 }
 
 /// Codes as a matrix of the format stores them.
@@ -159,7 +212,7 @@ fn stored(format: Format, [rows, width]: [usize; 2], code: impl Fn(usize, usize)
     codes
 }
 
-fn upload(bench: &Bench, q: &Quantized) -> Result<DeviceQuantized, CudaError> {
+pub fn upload(bench: &Bench, q: &Quantized) -> Result<DeviceQuantized, CudaError> {
     let (scales, tensor_scale) = match &q.scales {
         Scales::F32(scales) => (DeviceScales::F32(bench.cuda.upload(scales)?), None),
         Scales::E4m3 { codes, of_tensor } => {

@@ -27,7 +27,7 @@ const fn size(dims: Dims, offsets: &'static [usize]) -> Size {
     Size { dims, offsets, limit: FREE, ends: &[], carried: true }
 }
 
-const SIZES: [Size; 11] = [
+const SIZES: [Size; 12] = [
     size((2, 3, 1, 4), &[0, 0]),
     size((1, 1, 1, 1), &[0, 1]),
     size((4, 3, 2, 5), &[0, 9]),
@@ -40,6 +40,7 @@ const SIZES: [Size; 11] = [
     Size { ends: &[2, 5, 9], ..size((9, 8, 1, 4), &[0, 14, 28, 42]) },
     // As many columns as all lanes of a warp have.
     Size { ends: &[2, 5, 9], ..size((9, 64, 1, 4), &[0, 12]) },
+    Size { ends: &[1, 2, 3], ..size((3, 35, 1, 2), &[0, 12]) },
     Size { carried: false, ..size((2, 3, 1, 4), &[0, 67]) },
 ];
 
@@ -48,6 +49,11 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         for size in &SIZES {
             bench.case(format!("(H, P, G, N) = {:?}, segments {:?} in {}", size.dims, size.offsets, dtype.name()));
             one(bench, dtype, size)?;
+        }
+        // Heads that end in each of the dimensions that a thread has.
+        for head_dim in (2..64).step_by(8) {
+            bench.case(format!("a head of {head_dim} in {}", dtype.name()));
+            one(bench, dtype, &size((1, head_dim, 1, 2), &[0, 5]))?;
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use super::access::{Request, addresses};
 use super::env::{Env, Outcome, lanes};
 use super::registers::{LANES, Mask, Reg, Registers};
 use super::view::Intent;
+use crate::check::finding::Kind;
 use crate::decode::inst::{Address, Predicate};
 use crate::ptx::ast::Space;
 
@@ -83,6 +84,15 @@ pub fn issue(
     let size = operands.size;
     let mut copy =
         InFlight { lanes: mask, size, offsets: [0; LANES], groups: copies.committed, bytes: [[0; 16]; LANES] };
+    if let Some(reg) = operands.source_size {
+        let wanted = registers.get::<u32>(reg);
+        let beyond: Vec<usize> = lanes(mask).filter(|lane| wanted[*lane] as usize > size).collect();
+        if let Some(&lane) = beyond.first() {
+            env.note(Kind::OutOfBounds, pc, warp * LANES + lane, None, beyond.len() as u32, || {
+                format!("copies {} bytes of a source to the {size} of a `cp.async`, which is undefined", wanted[lane])
+            });
+        }
+    }
     // Lanes that read all their bytes, and lanes that read some or none (the rest is zero).
     let wanted = wanted_sizes(registers, operands);
     let read = lanes(mask).filter(|lane| wanted[*lane] > 0).fold(0, |m, lane| m | 1 << lane);
