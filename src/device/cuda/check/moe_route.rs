@@ -65,14 +65,15 @@ fn extreme(bench: &mut Bench) -> Result<(), CudaError> {
 
 /// Groups and experts that are as good as others: the lower one wins.
 fn ties(bench: &mut Bench) -> Result<(), CudaError> {
-    for n_group in [4, 7] {
-        let (rows, size, top_k) = (9, 3, 5);
+    // The last group that is kept has experts among the chosen, or none.
+    for (n_group, top_k) in [(4, 5), (7, 5), (7, 8)] {
+        let (rows, size) = (9, 3);
         let experts = n_group * size;
         // Three kinds of groups, each differently spread in each row.
         let logit = |row: usize, e: usize| (e / size * (row + 1) % 3 + row / 8) as f32 * 0.5;
         let logits: Vec<f32> = (0..rows * experts).map(|at| logit(at / experts, at % experts)).collect();
         let options = RouteOptions { top_k, n_group, topk_group: 3, norm_topk_prob: false, routed_scaling_factor: 2.5 };
-        bench.case(format!("equal experts in {n_group} groups, some of them equal"));
+        bench.case(format!("top {top_k} of equal experts in {n_group} groups, some of them equal"));
         exactly(bench, &logits, experts, options)?;
     }
     Ok(())

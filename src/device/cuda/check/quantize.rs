@@ -45,9 +45,21 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             stretched(bench, dtype, width, &[1, 2, 4, 5, 6, 7, 8, 10, 0, 11, 12, 13, 14, 15, 17], &[16])?;
         }
         magnitudes(bench, dtype)?;
+        zeros(bench, dtype)?;
         broken(bench, dtype)?;
         ties(bench, dtype)?;
         amax(bench, dtype)?;
+    }
+    Ok(())
+}
+
+/// Nothing but zeros.
+fn zeros(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
+    for format in cases::FORMATS {
+        for blocks in cases::BLOCKS {
+            bench.case(format!("zeros in {}, {format:?} by {blocks:?}", dtype.name()));
+            one(bench, dtype, &[0.0; 3 * 40], [3, 40], format, blocks, false)?;
+        }
     }
     Ok(())
 }

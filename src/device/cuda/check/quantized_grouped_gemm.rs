@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// Rows of each expert, rows behind them, out, in.
 type Size<'s> = (&'s [usize], usize, usize, usize);
 
-const SIZES: [Size; 10] = [
+const SIZES: [Size; 11] = [
     (&[3, 0, 70, 65], 5, 33, 20),
     (&[130, 0, 1, 16], 9, 40, 130),
     (&[0, 0], 7, 16, 33),
@@ -26,6 +26,8 @@ const SIZES: [Size; 10] = [
     (&[20], 150, 9, 33),
     // Whole sixteens of everything.
     (&[16, 160], 0, 48, 80),
+    // One sixteen to sum over.
+    (&[16, 160], 0, 48, 16),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {

@@ -9,8 +9,8 @@ use crate::ops::quantize::{Blocks, Format, Quantized, Scales, quantize};
 use crate::ops::quantized_linear::reference;
 
 /// M, N, K: one, off the tiles, whole tiles of rows that 16 bytes divide, several blocks of scales, nothing to add,
-/// more rows of tiles than run in a patch, whole sixteens of everything.
-const SIZES: [(usize, usize, usize); 8] = [
+/// more rows of tiles than run in a patch, whole sixteens of everything, one sixteen to sum over.
+const SIZES: [(usize, usize, usize); 9] = [
     (1, 1, 1),
     (37, 50, 67),
     (24, 129, 100),
@@ -19,6 +19,7 @@ const SIZES: [(usize, usize, usize); 8] = [
     (17, 136, 272),
     (1100, 136, 8),
     (16, 48, 80),
+    (16, 48, 16),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
