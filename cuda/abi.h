@@ -705,7 +705,7 @@ typedef struct {
     const float *dt_bias;    ///< [H]
     const float *initial;    ///< [S, H, P, N], the state before each segment; null: zeros
     const uint32_t *offsets; ///< [S + 1]: segment s is rows offsets[s] .. offsets[s + 1]
-    const uint32_t *chunks;  ///< [S + 1]: Σ over the segments before of ⌈rows / 32⌉
+    const uint32_t *chunks;  ///< [S + 1]: Σ over the segments before of ⌈rows / 32⌉; tensor_core: / 64
     Mask mask;               ///< over H; multiplies each head's output
     uint32_t rows;           ///< R
     uint32_t heads;          ///< H
@@ -723,7 +723,9 @@ typedef struct {
     void *y;            ///< [R, H, P]
     void *unmasked;     ///< [R, H, P], before the mask; null: not wanted
     float *final_state; ///< [S, H, P, N]; null: not wanted
-    float *starts;      ///< [chunks, H, P, N], the state before each chunk, for the backward pass; null: not wanted
+    /// [chunks, H, P, N], the state before each chunk, for the backward pass: f32 from chunked, bf16 from tensor_core,
+    /// nothing from recurrent; null: not wanted
+    void *starts;
 } ScanForward;
 ABI_LAYOUT(ScanForward, 160, starts, 152);
 
@@ -732,7 +734,7 @@ typedef struct {
     Scan scan;
     const void *dy;      ///< [R, H, P], of the masked output
     const float *dfinal; ///< [S, H, P, N]; null: zeros
-    const float *starts; ///< [chunks, H, P, N], from the forward kernel
+    const void *starts;  ///< [chunks, H, P, N], from the forward kernel of the same variant
     void *dxbc;          ///< [R, H·P + 2·G·N]
     void *ddt;           ///< [R, H], of dt before its bias and softplus
     float *dinitial;     ///< [S, H, P, N]; null: not wanted

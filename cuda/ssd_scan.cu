@@ -1,404 +1,63 @@
-// The selective state-space recurrence of Mamba-2, in chunks (Dao & Gu, "Transformers are SSMs", arXiv 2405.21060 §6):
-// S_t = exp(dt·A)·S_{t−1} + dt·x_t ⊗ B_t, y_t = C_t·S_t + D·x_t per head; heads of a group share B and C.
+// The selective state-space recurrence of Mamba-2 (Dao & Gu, "Transformers are SSMs", arXiv 2405.21060 §6):
+// S_t = exp(dt·A)·S_{t−1} + dt·x_t ⊗ B_t, y_t = C_t·S_t + D·x_t per head; heads of a group share B and C. A ladder:
 //
-// First rung: f32 arithmetic. A block takes one head of one segment, 32 rows at a time, the state in shared memory.
-// Eight threads share a row. Decays over several steps are products of the steps' own, which lie in [0, 1]: nothing
-// overflows, and no difference of large sums is ever exponentiated. Rows behind a segment's end are steps of length 0,
-// which change nothing.
+//   recurrent    row after row, no gradients; for single tokens   device/scan/recurrent.cuh
+//   chunked      f32 arithmetic on chunks of 32 rows              device/scan/chunked.cuh
+//   tensor_core  mma.sync in bf16 on chunks of 64 rows            device/scan/tensor_core.cuh, tensor_core_gradient.cuh
+//
+// The gradients of B, C and the mask have second passes, device/scan/sums.cuh.
 
-#include "device/elementary.cuh"
 #include "device/kernel.cuh"
-#include "device/mask.cuh"
-#include "device/vector.cuh"
+#include "device/scan/chunked.cuh"
+#include "device/scan/recurrent.cuh"
+#include "device/scan/sums.cuh"
+#include "device/scan/tensor_core_gradient.cuh"
 
-constexpr uint32_t THREADS = 256;
-constexpr uint32_t CHUNK = 32;              // rows
-constexpr uint32_t SHARE = THREADS / CHUNK; // threads of a row
-constexpr uint32_t DIMS = 64 / SHARE;       // most of the P dimensions of a thread: part, part + SHARE, …
-constexpr uint32_t PITCH = CHUNK + 1;       // of a chunk's [32, 32] in shared memory
-
-__device__ inline uint32_t row_in_chunk() { return threadIdx.x / SHARE; }
-__device__ inline uint32_t part() { return threadIdx.x % SHARE; }
-
-/// Σ over the threads of a row.
-__device__ inline float row_sum(float x) {
-#pragma unroll
-    for (uint32_t distance = SHARE / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(ALL_LANES, x, distance);
-    return x;
+// launch: grid scan.heads scan.segments, block 256, shared 0
+KERNEL(RECURRENT_THREADS) ssd_scan_recurrent_forward_f32(const __grid_constant__ ScanForward args) {
+    recurrent_forward<float>(args);
 }
-
-/// A matrix in shared memory, at a pitch that spreads a column over the banks.
-struct Shared {
-    float *memory;
-    uint32_t pitch;
-
-    __device__ Shared(float *&free, uint32_t rows, uint32_t columns) : memory(free), pitch(columns | 1) {
-        free += rows * pitch;
-    }
-    __device__ float *operator[](uint32_t row) const { return memory + row * pitch; }
-};
-
-/// The columns of a head's x, B and C in a row of xbc, and the row's length.
-struct Columns {
-    uint32_t x, b, c, width;
-
-    __device__ Columns(const Scan &scan, uint32_t head) {
-        const uint32_t group = head / (scan.heads / scan.groups), of_b = scan.heads * scan.head_dim;
-        x = head * scan.head_dim;
-        b = of_b + group * scan.state;
-        c = of_b + (scan.groups + group) * scan.state;
-        width = of_b + 2 * scan.groups * scan.state;
-    }
-};
-
-/// Brings rows first .. end of a matrix's columns into shared memory, zeros behind them.
-template <typename T>
-__device__ void fetch(
-    const Shared &to, const T *from, uint32_t width, uint32_t column, uint32_t columns, uint32_t first, uint32_t end) {
-    for (uint32_t i = threadIdx.x; i < CHUNK * columns; i += THREADS) {
-        const uint32_t row = i / columns, j = i % columns;
-        to[row][j] = first + row < end ? widen(from[uint64_t(first + row) * width + column + j]) : 0.0f;
-    }
-}
-
-/// Products of decays below 1e−30 are 0: they change no sum.
-__device__ inline float flush(float decay) { return decay < 1e-30f ? 0.0f : decay; }
-
-/// ln(1 + eˣ) without overflow.
-__device__ inline float softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
-
-/// A chunk's time steps and decays for one head.
-struct Decays {
-    float dt[CHUNK];         // after softplus and clamp
-    float step[CHUNK];       // the step's own factor, exp(dt·A)
-    float from_start[CHUNK]; // from before the chunk to after the row
-    float to_end[CHUNK];     // from after the row to the end of the chunk
-};
-
-/// Warp 0 fills them, a lane per row.
-template <typename T>
-__device__ void fill(Decays &decays, const Scan &scan, uint32_t head, uint32_t first, uint32_t end) {
-    if (warp() > 0) return;
-    const uint32_t row = first + lane();
-    float dt = 0.0f;
-    if (row < end) {
-        const float raw =
-            widen(static_cast<const T *>(scan.dt)[uint64_t(row) * scan.heads + head]) + scan.dt_bias[head];
-        dt = fminf(fmaxf(softplus(raw), scan.dt_low), scan.dt_high);
-    }
-    const float step = row < end ? expf(dt * -expf(scan.a_log[head])) : 1.0f;
-    float from_start = step, to_end = step;
-#pragma unroll
-    for (uint32_t distance = 1; distance < WARP; distance *= 2) {
-        const float before = __shfl_up_sync(ALL_LANES, from_start, distance);
-        const float after = __shfl_down_sync(ALL_LANES, to_end, distance);
-        if (lane() >= distance) from_start = flush(from_start * before);
-        if (lane() + distance < WARP) to_end = flush(to_end * after);
-    }
-    to_end = __shfl_down_sync(ALL_LANES, to_end, 1);
-    decays.dt[lane()] = dt;
-    decays.step[lane()] = step;
-    decays.from_start[lane()] = from_start;
-    decays.to_end[lane()] = lane() == WARP - 1 ? 1.0f : to_end;
-}
-
-/// out[i, j] = ⟨row i of a, row j of b⟩ over `length` columns.
-__device__ inline void products(float *out, const Shared &a, const Shared &b, uint32_t length) {
-    float sum[CHUNK / SHARE] = {};
-    for (uint32_t k = 0; k < length; k++) {
-#pragma unroll
-        for (uint32_t j = 0; j < CHUNK / SHARE; j++) sum[j] += a[row_in_chunk()][k] * b[part() + j * SHARE][k];
-    }
-#pragma unroll
-    for (uint32_t j = 0; j < CHUNK / SHARE; j++) out[row_in_chunk() * PITCH + part() + j * SHARE] = sum[j];
-}
-
-/// Moves the decay from after row j to before row i on to after row i; 0 above the diagonal.
-__device__ inline float advance(float decay, uint32_t i, uint32_t j, float step) {
-    return i < j ? 0.0f : i == j ? 1.0f : flush(decay * step);
-}
-
-template <typename T> __device__ void forward(const ScanForward &args) {
-    __shared__ Decays decays;
-    const Scan &scan = args.scan;
-    const uint32_t head = blockIdx.x, segment = blockIdx.y, p = scan.head_dim, n = scan.state;
-    const uint32_t begin = scan.offsets[segment], end = scan.offsets[segment + 1];
-    const Columns columns(scan, head);
-    const T *xbc = static_cast<const T *>(scan.xbc);
-    float *free = dynamic_shared<float>();
-    const Shared state(free, p, n), b(free, CHUNK, n), c(free, CHUNK, n), x(free, CHUNK, p);
-    float *m = free; // [32, 32]: C·Bᵀ, then times decay and dt
-
-    const uint64_t size = uint64_t(p) * n, of_segment = (uint64_t(segment) * scan.heads + head) * size;
-    for (uint32_t i = threadIdx.x; i < size; i += THREADS)
-        state[i / n][i % n] = scan.initial ? scan.initial[of_segment + i] : 0.0f;
-    for (uint32_t first = begin; first < end; first += CHUNK) {
-        __syncthreads();
-        if (args.starts) {
-            const uint64_t chunk = scan.chunks[segment] + (first - begin) / CHUNK;
-            float *start = args.starts + (chunk * scan.heads + head) * size;
-            for (uint32_t i = threadIdx.x; i < size; i += THREADS) start[i] = state[i / n][i % n];
-        }
-        fetch(x, xbc, columns.width, columns.x, p, first, end);
-        fetch(b, xbc, columns.width, columns.b, n, first, end);
-        fetch(c, xbc, columns.width, columns.c, n, first, end);
-        fill<T>(decays, scan, head, first, end);
-        __syncthreads();
-        products(m, c, b, n);
-        __syncthreads();
-        if (warp() == 0) { // lane j walks down column j
-            float decay = 0.0f;
-            for (uint32_t i = 0; i < CHUNK; i++) {
-                decay = advance(decay, i, lane(), decays.step[i]);
-                m[i * PITCH + lane()] *= decay * decays.dt[lane()];
-            }
-        }
-        __syncthreads();
-
-        const uint32_t i = row_in_chunk(), row = first + i;
-        float y[DIMS] = {};
-        for (uint32_t k = 0; k < n; k++) {
-#pragma unroll
-            for (uint32_t a = 0; a < DIMS; a++)
-                if (part() + a * SHARE < p) y[a] += c[i][k] * state[part() + a * SHARE][k];
-        }
-#pragma unroll
-        for (uint32_t a = 0; a < DIMS; a++) y[a] *= decays.from_start[i];
-        for (uint32_t j = 0; j <= i; j++) {
-#pragma unroll
-            for (uint32_t a = 0; a < DIMS; a++)
-                if (part() + a * SHARE < p) y[a] += m[i * PITCH + j] * x[j][part() + a * SHARE];
-        }
-        const float keep =
-            row < end && scan.mask.candidates ? keep_of(scan.mask, row)[interval_of(scan.mask, head)] : 1.0f;
-#pragma unroll
-        for (uint32_t a = 0; a < DIMS; a++) {
-            const uint32_t d = part() + a * SHARE;
-            if (row >= end || d >= p) continue;
-            const float value = y[a] + scan.d[head] * x[i][d];
-            const uint64_t at = (uint64_t(row) * scan.heads + head) * p + d;
-            if (args.unmasked) static_cast<T *>(args.unmasked)[at] = narrow<T>(value);
-            static_cast<T *>(args.y)[at] = narrow<T>(masked(value, keep));
-        }
-        __syncthreads(); // the state has been read
-        for (uint32_t at = threadIdx.x; at < size; at += THREADS) {
-            float sum = state[at / n][at % n] * decays.from_start[CHUNK - 1];
-            for (uint32_t j = 0; j < CHUNK; j++) sum += decays.to_end[j] * decays.dt[j] * x[j][at / n] * b[j][at % n];
-            state[at / n][at % n] = sum;
-        }
-    }
-    if (!args.final_state) return;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < size; i += THREADS) args.final_state[of_segment + i] = state[i / n][i % n];
-}
-
-/// Warp 0 walks down the columns of m = C·Bᵀ and g = dY·Xᵀ, a lane per column: m gets the weights with which rows reach
-/// later ones, g the gradient of C·Bᵀ. The lane's row gets the gradients of its decays' running exponent and of its dt.
-__device__ inline void within_chunk(float *m, float *g, const Decays &decays, float *dsum, float *ddt) {
-    const uint32_t j = lane();
-    const float dt = decays.dt[j];
-    float decay = 0.0f, column = 0.0f, row = 0.0f;
-    for (uint32_t i = 0; i < CHUNK; i++) {
-        decay = advance(decay, i, j, decays.step[i]);
-        const float ge = g[i * PITCH + j] * decay, cb = m[i * PITCH + j];
-        m[i * PITCH + j] = cb * decay * dt;
-        g[i * PITCH + j] = ge * dt;
-        column += ge * cb;
-        const float sum = warp_sum(ge * cb * dt); // row i's decays all contain its own step
-        if (i == j) row = sum;
-    }
-    dsum[j] = row - column * dt;
-    ddt[j] = column;
-}
-
-/// Σ over this lane and those behind it.
-__device__ inline float sum_to_end(float x) {
-#pragma unroll
-    for (uint32_t distance = 1; distance < WARP; distance *= 2) {
-        const float after = __shfl_down_sync(ALL_LANES, x, distance);
-        if (lane() + distance < WARP) x += after;
-    }
-    return x;
-}
-
-/// The chunks in reverse: `dstate` is the gradient of a chunk's last state and becomes that of its first.
-template <typename T> __device__ void backward(const ScanBackward &args) {
-    __shared__ Decays decays;
-    __shared__ float dsum[CHUNK], ddt[CHUNK], into_end[CHUNK];
-    const Scan &scan = args.scan;
-    const uint32_t head = blockIdx.x, segment = blockIdx.y, p = scan.head_dim, n = scan.state;
-    const uint32_t begin = scan.offsets[segment], end = scan.offsets[segment + 1];
-    const Columns columns(scan, head);
-    const T *xbc = static_cast<const T *>(scan.xbc);
-    float *free = dynamic_shared<float>();
-    const Shared dstate(free, p, n), b(free, CHUNK, n), c(free, CHUNK, n), x(free, CHUNK, p), dy(free, CHUNK, p);
-    float *m = free, *g = free + CHUNK * PITCH;
-    const uint64_t size = uint64_t(p) * n, of_segment = (uint64_t(segment) * scan.heads + head) * size;
-    for (uint32_t i = threadIdx.x; i < size; i += THREADS)
-        dstate[i / n][i % n] = args.dfinal ? args.dfinal[of_segment + i] : 0.0f;
-    const uint32_t interval = scan.mask.candidates ? interval_of(scan.mask, head) : 0;
-    const float rate = -expf(scan.a_log[head]), skip = scan.d[head];
-    float per_head[3] = {}; // gradients of a_log, d, dt_bias
-
-    for (uint32_t chunk = scan.chunks[segment + 1] - scan.chunks[segment]; chunk-- > 0;) {
-        const uint32_t first = begin + chunk * CHUNK;
-        const float *state = args.starts + ((scan.chunks[segment] + chunk) * uint64_t(scan.heads) + head) * size;
-        __syncthreads();
-        fetch(x, xbc, columns.width, columns.x, p, first, end);
-        fetch(b, xbc, columns.width, columns.b, n, first, end);
-        fetch(c, xbc, columns.width, columns.c, n, first, end);
-        fetch(dy, static_cast<const T *>(args.dy), scan.heads * p, head * p, p, first, end);
-        fill<T>(decays, scan, head, first, end);
-        __syncthreads();
-        const uint32_t i = row_in_chunk(), row = first + i;
-        if (scan.mask.candidates && row < end) { // a row's threads are of one warp
-            const float keep = keep_of(scan.mask, row)[interval];
-            for (uint32_t d = part(); d < p; d += SHARE) dy[i][d] = masked(dy[i][d], keep);
-        }
-        __syncthreads();
-        products(m, c, b, n);
-        products(g, dy, x, p);
-        __syncthreads();
-        if (warp() == 0) within_chunk(m, g, decays, dsum, ddt);
-        __syncthreads();
-
-        // x, and what the row's decays and dt get through the state.
-        const float weight = decays.to_end[i] * decays.dt[i];
-        float along = 0.0f, across = 0.0f;
-        for (uint32_t d = part(); d < p; d += SHARE) {
-            float dx = skip * dy[i][d], from_state = 0.0f, into_state = 0.0f;
-            for (uint32_t later = i; later < CHUNK; later++) dx += m[later * PITCH + i] * dy[later][d];
-            for (uint32_t k = 0; k < n; k++) {
-                from_state += c[i][k] * state[d * n + k];
-                into_state += b[i][k] * dstate[d][k];
-            }
-            along += x[i][d] * into_state;
-            across += decays.from_start[i] * dy[i][d] * from_state;
-            per_head[1] += dy[i][d] * x[i][d];
-            if (row < end)
-                row_of<T>(args.dxbc, row, columns.width)[columns.x + d] = narrow<T>(dx + weight * into_state);
-        }
-        along = row_sum(along);
-        across = row_sum(across);
-        if (part() == 0) {
-            dsum[i] += across - along * weight;
-            ddt[i] += along * decays.to_end[i];
-            into_end[i] = along * weight;
-        }
-
-        // B and C, the head's share.
-        for (uint32_t k = part(); k < n; k += SHARE) {
-            float db = 0.0f, dc = 0.0f;
-            for (uint32_t d = 0; d < p; d++) {
-                db += x[i][d] * dstate[d][k];
-                dc += dy[i][d] * state[d * n + k];
-            }
-            db *= weight;
-            dc *= decays.from_start[i];
-            for (uint32_t later = i; later < CHUNK; later++) db += g[later * PITCH + i] * c[later][k];
-            for (uint32_t j = 0; j <= i; j++) dc += g[i * PITCH + j] * b[j][k];
-            if (row >= end) continue;
-            const uint64_t at = (uint64_t(row) * scan.heads + head) * n + k;
-            args.db[at] = db;
-            args.dc[at] = dc;
-        }
-
-        const float whole = decays.from_start[CHUNK - 1];
-        float through[1] = {0.0f}; // ⟨state, dstate⟩
-        for (uint32_t at = threadIdx.x; at < size; at += THREADS) through[0] += state[at] * dstate[at / n][at % n];
-        block_sum<THREADS>(through); // its barriers end all reading of dstate
-        if (warp() == 0) {
-            const uint32_t mine = first + lane();
-            const float at_end = warp_sum(into_end[lane()]) + whole * through[0];
-            const float exponent = sum_to_end(dsum[lane()] + (lane() == WARP - 1 ? at_end : 0.0f));
-            if (mine < end) {
-                const float dt = decays.dt[lane()];
-                const uint64_t at = uint64_t(mine) * scan.heads + head;
-                const float raw = widen(static_cast<const T *>(scan.dt)[at]) + scan.dt_bias[head];
-                const float slope = dt > scan.dt_low && dt < scan.dt_high ? sigmoid(raw) : 0.0f;
-                const float gradient = (exponent * rate + ddt[lane()]) * slope;
-                static_cast<T *>(args.ddt)[at] = narrow<T>(gradient);
-                // The exponent of a step without bounds is −∞, and its gradient 0: their product must be 0.
-                per_head[0] += exponent * fmaxf(dt * rate, -3.402823466e38f);
-                per_head[2] += gradient;
-            }
-        }
-        for (uint32_t at = threadIdx.x; at < size; at += THREADS) {
-            float sum = whole * dstate[at / n][at % n];
-            for (uint32_t j = 0; j < CHUNK; j++) sum += decays.from_start[j] * dy[j][at / n] * c[j][at % n];
-            dstate[at / n][at % n] = sum;
-        }
-    }
-    __syncthreads();
-    if (args.dinitial) {
-        for (uint32_t i = threadIdx.x; i < size; i += THREADS) args.dinitial[of_segment + i] = dstate[i / n][i % n];
-    }
-    block_sum<THREADS>(per_head);
-    if (threadIdx.x < 3)
-        args.partials[(uint64_t(segment) * 3 + threadIdx.x) * scan.heads + head] = per_head[threadIdx.x];
-}
-
-/// The gradients of B and C: the sum over the heads of a group, in order.
-template <typename T> __device__ void group_sum(const ScanBackward &args) {
-    const Scan &scan = args.scan;
-    const uint64_t index = uint64_t(blockIdx.x) * THREADS + threadIdx.x;
-    if (index >= uint64_t(scan.rows) * scan.groups * scan.state) return;
-    const uint32_t k = index % scan.state, group = index / scan.state % scan.groups;
-    const uint32_t row = index / scan.state / scan.groups, heads = scan.heads / scan.groups;
-    const Columns columns(scan, group * heads);
-    float db = 0.0f, dc = 0.0f;
-    for (uint32_t head = group * heads; head < (group + 1) * heads; head++) {
-        const uint64_t at = (uint64_t(row) * scan.heads + head) * scan.state + k;
-        db += args.db[at];
-        dc += args.dc[at];
-    }
-    T *out = row_of<T>(args.dxbc, row, columns.width);
-    out[columns.b + k] = narrow<T>(db);
-    out[columns.c + k] = narrow<T>(dc);
-}
-
-/// ⟨dy, unmasked y⟩ per interval of heads: a warp walks one row.
-template <typename T, int N> __device__ void mask_row(const ScanMaskGrad &args, uint32_t row, float *slots) {
-    const uint32_t width = args.heads * args.head_dim;
-    const T *y = row_of<const T>(args.unmasked, row, width);
-    const T *dy = row_of<const T>(args.dy, row, width);
-    MaskRow mask(args.mask, row);
-    IntervalSums sums(slots, args.mask.candidates);
-    for (uint32_t column = lane() * N; column < width; column += WARP * N) {
-        float a[N], d[N], product = 0.0f;
-        load(a, y + column);
-        load(d, dy + column);
-#pragma unroll
-        for (int j = 0; j < N; j++) product += a[j] * d[j];
-        mask.at(column / args.head_dim); // N divides head_dim: all of one head
-        sums.add(mask.interval(), product);
-    }
-    sums.finish(args.row_sums + uint64_t(row) * args.mask.candidates);
-}
-
-template <typename T> __device__ void mask_grad(const ScanMaskGrad &args) {
-    float *slots = dynamic_shared<float>(); // [warp, C, 32]
-    const uint32_t row = blockIdx.x * (THREADS / WARP) + warp();
-    if (row >= args.rows) return;
-    float *mine = slots + warp() * IntervalSums::floats(args.mask.candidates);
-    if (wide_rows<T>(args.head_dim, args.unmasked, args.dy)) mask_row<T, WIDE<T>>(args, row, mine);
-    else mask_row<T, 1>(args, row, mine);
+KERNEL(RECURRENT_THREADS) ssd_scan_recurrent_forward_bf16(const __grid_constant__ ScanForward args) {
+    recurrent_forward<bf16>(args);
 }
 
 // launch: grid scan.heads scan.segments, block 256, shared
 // scan.head_dim*scan.state*4+scan.head_dim*132+scan.state*256+4608
-KERNEL(THREADS, 1) ssd_scan_chunked_forward_f32(const __grid_constant__ ScanForward args) { forward<float>(args); }
-KERNEL(THREADS, 1) ssd_scan_chunked_forward_bf16(const __grid_constant__ ScanForward args) { forward<bf16>(args); }
+KERNEL(CHUNKED_THREADS, 1) ssd_scan_chunked_forward_f32(const __grid_constant__ ScanForward args) {
+    chunked_forward<float>(args);
+}
+KERNEL(CHUNKED_THREADS, 1) ssd_scan_chunked_forward_bf16(const __grid_constant__ ScanForward args) {
+    chunked_forward<bf16>(args);
+}
 
 // launch: grid scan.heads scan.segments, block 256, shared
 // scan.head_dim*scan.state*4+scan.head_dim*260+scan.state*256+8960
-KERNEL(THREADS, 1) ssd_scan_chunked_backward_f32(const __grid_constant__ ScanBackward args) { backward<float>(args); }
-KERNEL(THREADS, 1) ssd_scan_chunked_backward_bf16(const __grid_constant__ ScanBackward args) { backward<bf16>(args); }
+KERNEL(CHUNKED_THREADS, 1) ssd_scan_chunked_backward_f32(const __grid_constant__ ScanBackward args) {
+    chunked_backward<float>(args);
+}
+KERNEL(CHUNKED_THREADS, 1) ssd_scan_chunked_backward_bf16(const __grid_constant__ ScanBackward args) {
+    chunked_backward<bf16>(args);
+}
+
+// launch: grid scan.heads scan.segments, block 128, shared scan.state/64*32768+8192
+KERNEL(SCAN_THREADS, 2) ssd_scan_tensor_core_forward_bf16(const __grid_constant__ ScanForward args) {
+    __shared__ ChunkRows chunk;
+    if (args.scan.state <= 64) tensor_core_forward<64>(args, chunk);
+    else tensor_core_forward<128>(args, chunk);
+}
+
+// launch: grid scan.heads scan.segments, block 128, shared scan.state/64*40960+16384
+KERNEL(SCAN_THREADS, 2) ssd_scan_tensor_core_backward_bf16(const __grid_constant__ ScanBackward args) {
+    __shared__ ChunkRows chunk;
+    __shared__ ChunkGradients sums;
+    if (args.scan.state <= 64) tensor_core_backward<64>(args, chunk, sums);
+    else tensor_core_backward<128>(args, chunk, sums);
+}
 
 // launch: grid scan.rows*scan.groups*scan.state/256, block 256, shared 0
-KERNEL(THREADS) ssd_scan_group_sum_f32(const __grid_constant__ ScanBackward args) { group_sum<float>(args); }
-KERNEL(THREADS) ssd_scan_group_sum_bf16(const __grid_constant__ ScanBackward args) { group_sum<bf16>(args); }
+KERNEL(SUM_THREADS) ssd_scan_group_sum_f32(const __grid_constant__ ScanBackward args) { group_sum<float>(args); }
+KERNEL(SUM_THREADS) ssd_scan_group_sum_bf16(const __grid_constant__ ScanBackward args) { group_sum<bf16>(args); }
 
 // launch: grid rows/8, block 256, shared mask.candidates*1024
-KERNEL(THREADS) ssd_scan_mask_grad_f32(const __grid_constant__ ScanMaskGrad args) { mask_grad<float>(args); }
-KERNEL(THREADS) ssd_scan_mask_grad_bf16(const __grid_constant__ ScanMaskGrad args) { mask_grad<bf16>(args); }
+KERNEL(SUM_THREADS) ssd_scan_mask_grad_f32(const __grid_constant__ ScanMaskGrad args) { mask_grad<float>(args); }
+KERNEL(SUM_THREADS) ssd_scan_mask_grad_bf16(const __grid_constant__ ScanMaskGrad args) { mask_grad<bf16>(args); }

@@ -2772,7 +2772,7 @@ pub struct Scan {
     pub initial: *const f32,
     ///< [S + 1]: segment s is rows offsets[s] .. offsets[s + 1]
     pub offsets: *const u32,
-    ///< [S + 1]: Σ over the segments before of ⌈rows / 32⌉
+    ///< [S + 1]: Σ over the segments before of ⌈rows / 32⌉; tensor_core: / 64
     pub chunks: *const u32,
     ///< over H; multiplies each head's output
     pub mask: Mask,
@@ -2839,8 +2839,9 @@ pub struct ScanForward {
     pub unmasked: *mut ::core::ffi::c_void,
     ///< [S, H, P, N]; null: not wanted
     pub final_state: *mut f32,
-    ///< [chunks, H, P, N], the state before each chunk, for the backward pass; null: not wanted
-    pub starts: *mut f32,
+    /** [chunks, H, P, N], the state before each chunk, for the backward pass: f32 from chunked, bf16 from tensor_core,
+ nothing from recurrent; null: not wanted*/
+    pub starts: *mut ::core::ffi::c_void,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -2880,8 +2881,8 @@ pub struct ScanBackward {
     pub dy: *const ::core::ffi::c_void,
     ///< [S, H, P, N]; null: zeros
     pub dfinal: *const f32,
-    ///< [chunks, H, P, N], from the forward kernel
-    pub starts: *const f32,
+    ///< [chunks, H, P, N], from the forward kernel of the same variant
+    pub starts: *const ::core::ffi::c_void,
     ///< [R, H·P + 2·G·N]
     pub dxbc: *mut ::core::ffi::c_void,
     ///< [R, H], of dt before its bias and softplus

@@ -25,6 +25,10 @@ __device__ inline uint32_t pair_of_bf16(float low, float high) {
     return word;
 }
 
+/// Its elements; a bf16 is the upper half of an f32.
+__device__ inline float low_bf16(uint32_t word) { return __uint_as_float(word << 16); }
+__device__ inline float high_bf16(uint32_t word) { return __uint_as_float(word & 0xFFFF0000); }
+
 /// Elements of T that one 16-byte access moves.
 template <typename T> constexpr int WIDE = 16 / sizeof(T);
 

@@ -4,23 +4,15 @@
 #pragma once
 
 #include "../ptx/cp_async.cuh"
-#include "../ptx/ldmatrix.cuh"
-#include "../ptx/mma.cuh"
-#include "../vector.cuh"
+#include "../swizzled_tile.cuh"
 #include "segment.cuh"
 
 constexpr uint32_t TENSOR_THREADS = 128;
 constexpr uint32_t TENSOR_TILE = 64; // queries, and keys at a time
 
-/// 64 rows of one head in shared memory. The 16-byte chunks of a row are permuted so that ldmatrix, which reads one
-/// chunk of eight rows, meets eight groups of four banks.
-template <int D> struct SwizzledTile {
-    static constexpr uint32_t CHUNKS = D / 8; // of a row
-    bf16 *memory;
-
-    __device__ bf16 *chunk(uint32_t row, uint32_t chunk) const {
-        return memory + (row * CHUNKS + (chunk ^ row % 8)) * 8;
-    }
+/// 64 rows of one head in shared memory.
+template <int D> struct HeadRows : SwizzledTile<D> {
+    using SwizzledTile<D>::CHUNKS;
 
     /// Starts to copy rows first .. end of a matrix of `heads` heads, zeros behind them.
     __device__ void fetch(const void *matrix, uint32_t first, uint32_t end, uint32_t heads, uint32_t head) const {
@@ -29,62 +21,11 @@ template <int D> struct SwizzledTile {
             const uint32_t row = i / CHUNKS, part = i % CHUNKS;
             const bool inside = first + row < end;
             const uint64_t at = (uint64_t(inside ? first + row : first) * heads + head) * D + part * 8;
-            copy_async_16(shared_address(chunk(row, part)), static_cast<const bf16 *>(matrix) + at, inside ? 16 : 0);
+            copy_async_16(
+                shared_address(this->chunk(row, part)), static_cast<const bf16 *>(matrix) + at, inside ? 16 : 0);
         }
-    }
-
-    /// Rows row .. row + 16, dimensions d .. d + 16, as mma takes A.
-    __device__ void rows_as_a(uint32_t (&x)[4], uint32_t row, uint32_t d) const {
-        ldmatrix_x4(x, shared_address(chunk(row + lane() % 16, d / 8 + lane() / 16)));
-    }
-
-    /// The same as two B side by side, whose columns are the rows.
-    __device__ void rows_as_b(uint32_t (&x)[4], uint32_t row, uint32_t d) const {
-        ldmatrix_x4(x, shared_address(chunk(row + lane() % 8 + lane() / 16 * 8, d / 8 + lane() / 8 % 2)));
-    }
-
-    /// The same as two B side by side, whose rows are the rows.
-    __device__ void columns_as_b(uint32_t (&x)[4], uint32_t row, uint32_t d) const {
-        ldmatrix_x4_trans(x, shared_address(chunk(row + lane() % 16, d / 8 + lane() / 16)));
     }
 };
-
-/// s [16, 8·N] += the products of 16 rows of `a` with 8·N rows of `b` from `first` on, over the head's dimensions.
-template <int D, int N>
-__device__ void add_row_products(
-    float (&s)[N][4], const SwizzledTile<D> &a, uint32_t mine, const SwizzledTile<D> &b, uint32_t first = 0) {
-#pragma unroll
-    for (uint32_t d = 0; d < D; d += 16) {
-        uint32_t x[4];
-        a.rows_as_a(x, mine, d);
-#pragma unroll
-        for (uint32_t j = 0; j < N; j += 2) {
-            uint32_t y[4];
-            b.rows_as_b(y, first + j * 8, d);
-            mma_m16n8k16(s[j], x, y[0], y[1]);
-            mma_m16n8k16(s[j + 1], x, y[2], y[3]);
-        }
-    }
-}
-
-/// sum [16, D] += weights [16, 8·N], rounded to bf16, times 8·N rows of b from `first` on. mma's d is laid out as two
-/// halves of its a.
-template <int D, int N>
-__device__ void
-add_weighted_rows(float (&sum)[D / 8][4], const float (&s)[N][4], const SwizzledTile<D> &b, uint32_t first = 0) {
-#pragma unroll
-    for (uint32_t i = 0; i < N; i += 2) {
-        const uint32_t x[4] = {pair_of_bf16(s[i][0], s[i][1]), pair_of_bf16(s[i][2], s[i][3]),
-            pair_of_bf16(s[i + 1][0], s[i + 1][1]), pair_of_bf16(s[i + 1][2], s[i + 1][3])};
-#pragma unroll
-        for (uint32_t d = 0; d < D; d += 16) {
-            uint32_t y[4];
-            b.columns_as_b(y, first + i * 8, d);
-            mma_m16n8k16(sum[d / 8], x, y[0], y[1]);
-            mma_m16n8k16(sum[d / 8 + 1], x, y[2], y[3]);
-        }
-    }
-}
 
 /// Writes the warp's 16 rows times two factors through shared memory, which the warp has to itself, in whole sectors.
 template <int D>
@@ -115,10 +56,6 @@ __device__ void write_rows(void *matrix, const float (&sum)[D / 8][4], const flo
 __device__ inline float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 1));
     return fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 2));
-}
-__device__ inline float quad_sum(float x) {
-    x += __shfl_xor_sync(ALL_LANES, x, 1);
-    return x + __shfl_xor_sync(ALL_LANES, x, 2);
 }
 
 /// The two rows of a warp's 16 that a lane has in registers, and how many keys each sees.
@@ -166,7 +103,7 @@ template <int D> __device__ void tensor_core_forward(const AttentionForward &arg
     const uint32_t end = segment.first_query + segment.queries, keys_end = segment.first_key + segment.keys;
     const uint32_t last = segment.seen(min(first + TENSOR_TILE, end) - 1);
     bf16 *memory = dynamic_shared<bf16>();
-    const SwizzledTile<D> q = {memory}, k = {memory + TENSOR_TILE * D}, v = {memory + 2 * TENSOR_TILE * D};
+    const HeadRows<D> q = {memory}, k = {memory + TENSOR_TILE * D}, v = {memory + 2 * TENSOR_TILE * D};
     q.fetch(a.q, first, end, a.heads, head);
     k.fetch(a.k, segment.first_key, keys_end, a.kv_heads, kv_head);
     copy_async_commit();

@@ -13,8 +13,8 @@ template <int D> __device__ void tensor_core_query_gradient(const AttentionBackw
     const uint32_t end = segment.first_query + segment.queries, keys_end = segment.first_key + segment.keys;
     const uint32_t last = segment.seen(min(first + TENSOR_TILE, end) - 1);
     bf16 *memory = dynamic_shared<bf16>();
-    const SwizzledTile<D> q = {memory}, dout = {memory + TENSOR_TILE * D};
-    const SwizzledTile<D> k = {memory + 2 * TENSOR_TILE * D}, v = {memory + 3 * TENSOR_TILE * D};
+    const HeadRows<D> q = {memory}, dout = {memory + TENSOR_TILE * D};
+    const HeadRows<D> k = {memory + 2 * TENSOR_TILE * D}, v = {memory + 3 * TENSOR_TILE * D};
     q.fetch(a.q, first, end, a.heads, head);
     dout.fetch(args.dout, first, end, a.heads, head);
     copy_async_commit(); // so that the end waits for them even where the loop does not run
@@ -64,8 +64,8 @@ template <int D> __device__ void tensor_core_key_gradient(const AttentionBackwar
     const Attention &a = args.attention;
     const uint32_t first = blockIdx.x * TENSOR_TILE, kv_head = blockIdx.y, group = a.heads / a.kv_heads;
     bf16 *memory = dynamic_shared<bf16>();
-    const SwizzledTile<D> k = {memory}, v = {memory + TENSOR_TILE * D};
-    const SwizzledTile<D> q = {memory + 2 * TENSOR_TILE * D}, dout = {memory + 3 * TENSOR_TILE * D};
+    const HeadRows<D> k = {memory}, v = {memory + TENSOR_TILE * D};
+    const HeadRows<D> q = {memory + 2 * TENSOR_TILE * D}, dout = {memory + 3 * TENSOR_TILE * D};
     k.fetch(a.k, first, a.key_rows, a.kv_heads, kv_head);
     v.fetch(a.v, first, a.key_rows, a.kv_heads, kv_head);
     copy_async_commit(); // so that the end waits for them even where the loop does not run

@@ -77,7 +77,7 @@ struct Compiled {
 }
 
 /// Ways to compute the same thing, each faster than the one before where its limits hold.
-const LADDER: [&str; 4] = ["naive", "tiled", "tensor_core", "pipelined"];
+const LADDER: [&str; 6] = ["naive", "recurrent", "tiled", "chunked", "tensor_core", "pipelined"];
 
 impl Kernel {
     /// The rung of the ladder, and what the kernel does without its rung: `pipelined_nt` is (3, `nt`).
@@ -218,6 +218,10 @@ mod tests {
         assert!(picked("linear_pipelined_nt_bf16", (8, 0)) && !picked("linear_tiled_nt_bf16", (9, 0)));
         assert!(picked("linear_tiled_nt_f32", (12, 1)) && !picked("linear_naive_nt_f32", (8, 6)));
         assert!(picked("attention_tiled_forward_f32", (8, 0)) && !picked("attention_tiled_forward_bf16", (8, 0)));
+        assert!(
+            picked("ssd_scan_tensor_core_backward_bf16", (8, 0)) && !picked("ssd_scan_chunked_forward_bf16", (9, 0))
+        );
+        assert!(picked("ssd_scan_chunked_forward_f32", (8, 0)) && !picked("ssd_scan_recurrent_forward_f32", (8, 0)));
         assert!(registry.find("relu2_forward_f32", (7, 5)).is_none());
         assert!(registry.kernels().iter().all(|k| k.registers_on((8, 9)).is_some()));
     }

@@ -8,10 +8,47 @@ use crate::device::cuda::{Constant, Cuda};
 use crate::ops::gpu::{
     GpuMask, check, column_sum, keep_of, launch, none, offsets, optional, room, size, symbol, tiles,
 };
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Segments, Tensor};
 
-/// Rows that the kernels take together.
-const CHUNK: usize = 32;
+/// Without gradients, segments of up to so many rows go row by row: a chunk's work is that of all its rows.
+const RECURRENT_ROWS: usize = 8;
+
+/// A rung of the scan's ladder (cuda/ssd_scan.cu).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rung {
+    Recurrent,
+    Chunked,
+    TensorCore,
+}
+
+impl Rung {
+    fn pick(dtype: DType, segments: &Segments, records: bool) -> Rung {
+        let short = segments.iter().all(|rows| rows.len() <= RECURRENT_ROWS);
+        match dtype {
+            _ if short && !records => Rung::Recurrent,
+            DType::Bf16 => Rung::TensorCore,
+            _ => Rung::Chunked,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Rung::Recurrent => "recurrent",
+            Rung::Chunked => "chunked",
+            Rung::TensorCore => "tensor_core",
+        }
+    }
+
+    /// Rows that it takes together.
+    fn chunk(self) -> usize {
+        if self == Rung::TensorCore { 64 } else { 32 }
+    }
+
+    /// How it stores the states before chunks.
+    fn starts(self) -> DType {
+        if self == Rung::TensorCore { DType::Bf16 } else { DType::F32 }
+    }
+}
 
 pub(super) fn ssd_scan(gpu: &Arc<Cuda>, tape: &Tape<'_>, inputs: [&Var; 5], o: &ScanOptions<'_>) -> Result<Scan> {
     let [xbc, dt, a_log, d, dt_bias] = inputs;
@@ -22,22 +59,24 @@ pub(super) fn ssd_scan(gpu: &Arc<Cuda>, tape: &Tape<'_>, inputs: [&Var; 5], o: &
     if let Some(initial) = o.initial {
         check("ssd_scan", &[("initial", initial.value(), f32)])?;
     }
+    let record = tape.is_recording();
+    let rung = Rung::pick(dtype, o.segments, record);
     let problem = Problem {
+        rung,
         inputs: inputs.map(|v| v.value().clone()),
         initial: o.initial.map(|v| v.value().clone()),
         offsets: offsets(gpu, o.segments)?,
-        chunks: tiles(gpu, o.segments, CHUNK)?,
+        chunks: tiles(gpu, o.segments, rung.chunk())?,
         mask: GpuMask::new(gpu, o.mask, o.heads, rows)?,
         sizes: [o.heads, o.head_dim, o.groups, o.state, o.segments.count()],
         dt_limit: o.dt_limit,
     };
     let y = room(gpu, dtype, &[rows, o.heads * o.head_dim])?;
-    let record = tape.is_recording();
     let unmasked = (o.mask.is_some() && record).then(|| room(gpu, dtype, y.dims())).transpose()?;
     let state_dims = [o.segments.count(), o.heads, o.head_dim, o.state];
     let last = o.final_state.then(|| room(gpu, DType::F32, &state_dims)).transpose()?;
-    let chunks: usize = o.segments.iter().map(|rows| rows.len().div_ceil(CHUNK)).sum();
-    let starts = record.then(|| room(gpu, DType::F32, &[chunks, o.heads, o.head_dim, o.state])).transpose()?;
+    let chunks: usize = o.segments.iter().map(|rows| rows.len().div_ceil(rung.chunk())).sum();
+    let starts = record.then(|| room(gpu, rung.starts(), &[chunks, o.heads, o.head_dim, o.state])).transpose()?;
     let args = abi::ScanForward {
         scan: problem.abi()?,
         y: y.ptr(),
@@ -45,7 +84,7 @@ pub(super) fn ssd_scan(gpu: &Arc<Cuda>, tape: &Tape<'_>, inputs: [&Var; 5], o: &
         final_state: optional(&last),
         starts: optional(&starts),
     };
-    launch(gpu, &symbol("ssd_scan_chunked_forward", dtype), &args)?;
+    launch(gpu, &symbol(&format!("ssd_scan_{}_forward", rung.name()), dtype), &args)?;
     let (none, keep) = (none(), keep_of(o.mask));
     let recorded = [xbc, dt, a_log, d, dt_bias, o.initial.unwrap_or(&none), &keep];
     let outputs: Vec<Tensor> = [Some(y), last].into_iter().flatten().collect();
@@ -74,6 +113,7 @@ struct Saved {
 
 /// What both directions read.
 struct Problem {
+    rung: Rung,
     /// xbc, dt, a_log, d, dt_bias.
     inputs: [Tensor; 5],
     initial: Option<Tensor>,
@@ -139,7 +179,7 @@ impl Problem {
             dc: dc.ptr(),
             partials: partials.ptr(),
         };
-        launch(gpu, &symbol("ssd_scan_chunked_backward", dtype), &args)?;
+        launch(gpu, &symbol(&format!("ssd_scan_{}_backward", self.rung.name()), dtype), &args)?;
         launch(gpu, &symbol("ssd_scan_group_sum", dtype), &args)?;
         ctx.add(0, dxbc);
         ctx.add(1, ddt);
