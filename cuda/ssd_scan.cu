@@ -4,6 +4,7 @@
 //   recurrent    row after row, no gradients; for single tokens   device/scan/recurrent.cuh
 //   chunked      f32 arithmetic on chunks of 32 rows              device/scan/chunked.cuh
 //   tensor_core  mma.sync in bf16 on chunks of 64 rows            device/scan/tensor_core.cuh, tensor_core_gradient.cuh
+//   pipelined    the same, the next chunk on its way (forward)    device/scan/tensor_core.cuh
 //
 // The gradients of B, C and the mask have second passes, device/scan/sums.cuh.
 
@@ -42,8 +43,15 @@ KERNEL(CHUNKED_THREADS, 1) ssd_scan_chunked_backward_bf16(const __grid_constant_
 // launch: grid scan.heads scan.segments, block 128, shared scan.state/64*32768+8192
 KERNEL(SCAN_THREADS, 2) ssd_scan_tensor_core_forward_bf16(const __grid_constant__ ScanForward args) {
     __shared__ ChunkRows chunk;
-    if (args.scan.state <= 64) tensor_core_forward<64>(args, chunk);
-    else tensor_core_forward<128>(args, chunk);
+    if (args.scan.state <= 64) tensor_core_forward<64, Prefetch::NO>(args, chunk);
+    else tensor_core_forward<128, Prefetch::NO>(args, chunk);
+}
+
+// launch: grid scan.heads scan.segments, block 128, shared scan.state/64*40960+16384
+KERNEL(SCAN_THREADS, 2) ssd_scan_pipelined_forward_bf16(const __grid_constant__ ScanForward args) {
+    __shared__ ChunkRows chunk;
+    if (args.scan.state <= 64) tensor_core_forward<64, Prefetch::YES>(args, chunk);
+    else tensor_core_forward<128, Prefetch::YES>(args, chunk);
 }
 
 // launch: grid scan.heads scan.segments, block 128, shared scan.state/64*40960+16384

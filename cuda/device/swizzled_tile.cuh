@@ -43,6 +43,12 @@ template <int D> struct SwizzledTile {
     }
 };
 
+template <int D> __device__ void swap(SwizzledTile<D> &a, SwizzledTile<D> &b) {
+    bf16 *const memory = a.memory;
+    a.memory = b.memory;
+    b.memory = memory;
+}
+
 /// s [16, 8·N] += the products of 16 rows of `a` with 8·N rows of `b` from `first` on, over all D columns.
 template <int D, int N>
 __device__ void add_row_products(

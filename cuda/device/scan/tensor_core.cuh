@@ -155,8 +155,13 @@ __device__ void add_decayed_rows(float (&sum)[D / 8][4], const ChunkRows &chunk,
     }
 }
 
-/// `chunk` is shared.
-template <int STATE> __device__ void tensor_core_forward(const ScanForward &args, ChunkRows &chunk) {
+/// Whether a chunk's rows of x and C come while the chunk before is computed.
+enum class Prefetch { NO, YES };
+
+/// `chunk` is shared. With PREFETCH its rows of B, which the state's update needs to the last, come while the state's
+/// share of y is computed, and the next chunk's x and C during the whole of this one.
+template <int STATE, Prefetch PREFETCH> __device__ void tensor_core_forward(const ScanForward &args, ChunkRows &chunk) {
+    constexpr bool AHEAD = PREFETCH == Prefetch::YES;
     const Scan &scan = args.scan;
     const uint32_t head = blockIdx.x, segment = blockIdx.y, p = scan.head_dim, n = scan.state, mine = own_rows();
     const uint32_t begin = scan.offsets[segment], end = scan.offsets[segment + 1];
@@ -165,21 +170,38 @@ template <int STATE> __device__ void tensor_core_forward(const ScanForward &args
     const Columns columns(scan, head);
     const HeadMask mask(scan.mask, head);
     SharedTiles tiles;
-    const auto x = tiles.next<SCAN_DIMS>();
-    const auto b = tiles.next<STATE>(), c = tiles.next<STATE>();
+    auto x = tiles.next<SCAN_DIMS>();
+    auto c = tiles.next<STATE>();
+    const auto b = tiles.next<STATE>();
     const auto before = tiles.next<STATE>(), before_low = tiles.next<STATE>(); // the state in two parts
-    const SwizzledTile<SCAN_DIMS> scratch = {c.chunk(mine, 0)}; // the warp's rows of C, once it has read them
+    auto next_x = AHEAD ? tiles.next<SCAN_DIMS>() : x;
+    auto next_c = AHEAD ? tiles.next<STATE>() : c;
+    const auto fetch_chunk = [&](const auto &tile, uint32_t first, uint32_t column, uint32_t count) {
+        const bf16 *from = row_of<const bf16>(scan.xbc, first, columns.width) + column;
+        fetch(tile, from, columns.width, count, min(end - first, SCAN_CHUNK));
+    };
+    // A group of copies, empty behind the last chunk: there are as many groups in every round.
+    const auto fetch_x_and_c = [&](uint32_t first) {
+        if (first < end) {
+            fetch_chunk(next_x, first, columns.x, p);
+            fetch_chunk(next_c, first, columns.c, n);
+        }
+        copy_async_commit();
+    };
 
     float state[STATE / 8][4] = {};
     if (scan.initial) load_rows(state, scan.initial + of_warp, n, n, state_rows);
+    if (AHEAD) fetch_x_and_c(begin);
     for (uint32_t first = begin; first < end; first += SCAN_CHUNK) {
         const uint32_t rows = min(end - first, SCAN_CHUNK);
-        const bf16 *xbc = row_of<const bf16>(scan.xbc, first, columns.width);
         __syncthreads(); // the last chunk has been read
-        fetch(x, xbc + columns.x, columns.width, p, rows);
-        fetch(b, xbc + columns.b, columns.width, n, rows);
-        fetch(c, xbc + columns.c, columns.width, n, rows);
+        if (AHEAD) {
+            swap(x, next_x);
+            swap(c, next_c);
+        }
+        fetch_chunk(b, first, columns.b, n);
         copy_async_commit();
+        fetch_x_and_c(first + (AHEAD ? SCAN_CHUNK : 0));
         chunk.fill(scan, head, first, rows);
         put_split(before, before_low, mine, state);
         if (args.starts) {
@@ -187,14 +209,21 @@ template <int STATE> __device__ void tensor_core_forward(const ScanForward &args
             bf16 *start = static_cast<bf16 *>(args.starts) + (place * scan.heads + head) * size;
             copy_out(start + mine * n, n, n, state_rows, before, mine);
         }
-        copy_async_wait<0>();
+        copy_async_wait<AHEAD ? 2 : 0>();
         __syncthreads();
 
+        float y[SCAN_DIMS / 8][4] = {};
         if (mine < rows) {
-            float y[SCAN_DIMS / 8][4] = {};
             add_row_products(y, c, mine, before);
             add_row_products(y, c, mine, before_low);
             scale_rows(y, own_pair(chunk.from_start));
+        }
+        if (AHEAD) {
+            copy_async_wait<1>();
+            __syncthreads();
+        }
+        if (mine < rows) {
+            const SwizzledTile<SCAN_DIMS> scratch = {c.chunk(mine, 0)}; // the warp's rows of C, once it has read them
             add_decayed_rows<Over::EARLIER>(y, chunk, chunk.dt, c, b, x, rows);
             add_scaled(y, scan.d[head], x, mine);
             const uint64_t width = uint64_t(scan.heads) * p, at = (first + mine) * width + head * p;

@@ -7,8 +7,8 @@ use crate::device::cuda::{Constant, Cuda};
 use crate::ops::gpu::{check, column_sum, launch, none, offsets, optional, room, size, symbol};
 use crate::tensor::{DType, Segments, Tensor};
 
-/// Rows that a warp walks: the inputs of K − 1 rows in front are read again by each.
-const STRETCH: usize = 32;
+/// Rows that a warp walks: the inputs of K − 1 rows in front are read again by each, and behind its rows in the gradient.
+pub const STRETCH: usize = 64;
 
 pub(super) fn causal_conv1d(
     gpu: &Arc<Cuda>,

@@ -2,7 +2,7 @@
 
 pub mod cases;
 mod cpu;
-mod cuda;
+pub(crate) mod cuda;
 pub mod reference;
 
 use crate::autograd::{Tape, Var};

@@ -31,11 +31,19 @@ impl Rung {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// The kernel of either direction.
+    fn forward(self) -> &'static str {
         match self {
-            Rung::Recurrent => "recurrent",
-            Rung::Chunked => "chunked",
-            Rung::TensorCore => "tensor_core",
+            Rung::Recurrent => "ssd_scan_recurrent_forward",
+            Rung::Chunked => "ssd_scan_chunked_forward",
+            Rung::TensorCore => "ssd_scan_pipelined_forward",
+        }
+    }
+
+    fn backward(self) -> &'static str {
+        match self {
+            Rung::TensorCore => "ssd_scan_tensor_core_backward",
+            _ => "ssd_scan_chunked_backward",
         }
     }
 
@@ -84,7 +92,7 @@ pub(super) fn ssd_scan(gpu: &Arc<Cuda>, tape: &Tape<'_>, inputs: [&Var; 5], o: &
         final_state: optional(&last),
         starts: optional(&starts),
     };
-    launch(gpu, &symbol(&format!("ssd_scan_{}_forward", rung.name()), dtype), &args)?;
+    launch(gpu, &symbol(rung.forward(), dtype), &args)?;
     let (none, keep) = (none(), keep_of(o.mask));
     let recorded = [xbc, dt, a_log, d, dt_bias, o.initial.unwrap_or(&none), &keep];
     let outputs: Vec<Tensor> = [Some(y), last].into_iter().flatten().collect();
@@ -179,7 +187,7 @@ impl Problem {
             dc: dc.ptr(),
             partials: partials.ptr(),
         };
-        launch(gpu, &symbol(&format!("ssd_scan_{}_backward", self.rung.name()), dtype), &args)?;
+        launch(gpu, &symbol(self.rung.backward(), dtype), &args)?;
         launch(gpu, &symbol("ssd_scan_group_sum", dtype), &args)?;
         ctx.add(0, dxbc);
         ctx.add(1, ddt);

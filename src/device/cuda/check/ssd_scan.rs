@@ -16,16 +16,19 @@ enum Rung {
     Recurrent,
     Chunked,
     TensorCore,
+    /// Forward alone.
+    Pipelined,
 }
 
 impl Rung {
-    const ALL: [Rung; 3] = [Rung::Recurrent, Rung::Chunked, Rung::TensorCore];
+    const ALL: [Rung; 4] = [Rung::Recurrent, Rung::Chunked, Rung::TensorCore, Rung::Pipelined];
 
     fn name(self) -> &'static str {
         match self {
             Rung::Recurrent => "recurrent",
             Rung::Chunked => "chunked",
             Rung::TensorCore => "tensor_core",
+            Rung::Pipelined => "pipelined",
         }
     }
 
@@ -34,20 +37,24 @@ impl Rung {
         match self {
             Rung::Recurrent => usize::MAX,
             Rung::Chunked => 32,
-            Rung::TensorCore => 64,
+            Rung::TensorCore | Rung::Pipelined => 64,
         }
     }
 
     /// To what it rounds what its products read, and states before chunks.
     fn products(self) -> Float {
-        if self == Rung::TensorCore { Float::Bf16 } else { Float::F32 }
+        if self.is_on_tensor_cores() { Float::Bf16 } else { Float::F32 }
+    }
+
+    fn is_on_tensor_cores(self) -> bool {
+        matches!(self, Rung::TensorCore | Rung::Pipelined)
     }
 
     fn takes(self, dtype: Float, size: &Size) -> bool {
         match self {
             Rung::Recurrent => true,
             Rung::Chunked => !size.for_tiles,
-            Rung::TensorCore => dtype == Float::Bf16,
+            Rung::TensorCore | Rung::Pipelined => dtype == Float::Bf16,
         }
     }
 }
@@ -152,6 +159,7 @@ fn one(bench: &mut Bench, dtype: Float, size: &Size) -> Result<(), CudaError> {
             Rung::Recurrent => {}
             Rung::Chunked => case.hold_to_differences(bench, &saved)?,
             Rung::TensorCore => case.hold_to_host(bench, &saved)?,
+            Rung::Pipelined => case.hold_to_rung_below(bench, &saved)?,
         }
     }
     Ok(())
@@ -259,7 +267,7 @@ impl<'s> Case<'s> {
         };
         bench.launch(&format!("ssd_scan_{}_forward_{}", rung.name(), self.dtype.name()), &args)?;
         bench.value(&self.problem, 0, &y, self.dtype)?;
-        let tolerance = if rung == Rung::TensorCore { SPLIT } else { Float::F32.tolerance().value };
+        let tolerance = if rung.is_on_tensor_cores() { SPLIT } else { Float::F32.tolerance().value };
         bench.compare("output 1", &last.read()?, &self.problem.expected[1], tolerance);
         Ok(saved)
     }
@@ -329,6 +337,20 @@ impl<'s> Case<'s> {
             if let Some(gradient) = gradient {
                 bench.gradient(&self.problem, input, gradient, self.tolerance(Rung::Chunked, input));
             }
+        }
+        Ok(())
+    }
+
+    /// What the last rung leaves for the backward pass has the bits of the one before: it computes the same in the same order.
+    fn hold_to_rung_below(&self, bench: &mut Bench, saved: &Saved) -> Result<(), CudaError> {
+        let below = self.forward(bench, Rung::TensorCore)?;
+        for (what, got, want) in [
+            ("the states before chunks", &saved.starts, &below.starts),
+            ("the unmasked output", &saved.unmasked, &below.unmasked),
+        ] {
+            let [got, want] = [got.read()?, want.read()?].map(|values| values.iter().map(|v| v.to_bits()).collect());
+            let (got, want): (Vec<u32>, Vec<u32>) = (got, want);
+            bench.equal(what, &got, &want);
         }
         Ok(())
     }

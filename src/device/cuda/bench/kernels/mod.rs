@@ -12,6 +12,7 @@ use super::super::embedded::abi;
 use super::Spec;
 use super::workload::Contents::{self, Bf16, Bytes, Codes, F32, Room, Words, Zeros};
 use super::workload::{Set, Workload};
+use crate::ops::causal_conv1d;
 
 pub const SPECS: &[Spec] = &[
     Spec { op: "adamw", letters: &["elements"], paper: &[100_000_000], small: &[65_536], make: adamw },
@@ -151,7 +152,7 @@ fn adamw(shape: &[usize]) -> Vec<Workload> {
 fn causal_conv1d(shape: &[usize]) -> Vec<Workload> {
     let (rows, channels, kernel) = (shape[0], shape[1], 4);
     let n = rows * channels;
-    let stretch = 64;
+    let stretch = causal_conv1d::cuda::STRETCH;
     let conv = move |set: &Set| abi::Conv {
         x: set.at(0),
         weight: set.at(1),

@@ -7,7 +7,7 @@ use super::super::workload::Contents::{self, Bf16, F32, Room, Words};
 use super::super::workload::{Set, Workload};
 
 /// A rung of the ladder: its name, the rows of a chunk, the bytes of an element of the states before chunks.
-const RUNGS: [(&str, usize, usize); 2] = [("chunked", 32, 4), ("tensor_core", 64, 2)];
+const RUNGS: [(&str, usize, usize); 3] = [("chunked", 32, 4), ("tensor_core", 64, 2), ("pipelined", 64, 2)];
 
 /// T, H, P, G, N.
 pub fn ssd_scan(shape: &[usize]) -> Vec<Workload> {
@@ -55,8 +55,8 @@ pub fn ssd_scan(shape: &[usize]) -> Vec<Workload> {
         // Within a chunk scores and their sums, half of them behind the diagonal; then the state's share and its update.
         let flops = rows * heads * (chunk * (n + p) + 4 * p * n);
         let on_tensor_cores = |workload: Workload| match rung {
-            "tensor_core" => workload.on_tensor_cores(),
-            _ => workload,
+            "chunked" => workload,
+            _ => workload.on_tensor_cores(),
         };
         let mut forward = shared(chunks);
         forward.extend([Room(2 * y), Room(starts)]);
@@ -69,6 +69,9 @@ pub fn ssd_scan(shape: &[usize]) -> Vec<Workload> {
             final_state: null_mut(),
             starts: set.at(6),
         })));
+        if rung == "pipelined" {
+            continue; // forward alone
+        }
         let share = 4 * rows * heads * n;
         let mut backward = shared(chunks);
         backward.extend([Bf16(y), if element == 2 { Bf16(chunks * state) } else { F32(chunks * state) }]);
