@@ -199,15 +199,20 @@ pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path, whole: &str) -> Re
         .map_err(|error| Error::input(path, format!("line {}", error.line()), error.to_string(), whole))
 }
 
-/// Reads a whole file. Devices are refused: some never end (`/dev/zero`). A terminal and a pipe may be read.
-pub fn read(path: &Path) -> Result<Vec<u8>> {
-    let mut file = File::open(path).map_err(Error::io(path, "read"))?;
+/// Opens a file to read. Devices are refused: some never end (`/dev/zero`). A terminal and a pipe may be read.
+pub fn open(path: &Path) -> Result<File> {
+    let file = File::open(path).map_err(Error::io(path, "read"))?;
     let kind = file.metadata().map_err(Error::io(path, "read"))?.file_type();
     if kind.is_char_device() && !file.is_terminal() {
         return Err(Error::input(path, "path", "a device", "a file"));
     }
+    Ok(file)
+}
+
+/// Reads a whole file, as [`open`] opens it.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
+    open(path)?.read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
     Ok(bytes)
 }
 

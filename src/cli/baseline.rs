@@ -43,10 +43,10 @@ pub fn run(command: Command) -> Result<Outcome> {
     if like.as_ref().is_some_and(same) {
         return Err(Error::Usage(format!("--like {}: found --out itself, expected another run", out.display())));
     }
-    let compression = Compression::open_for(Method::Minitron, &recipe, &out, quiet)?;
-    if let Some(like) = like {
-        compression.take_profile(&like)?;
-    }
+    let compression = match like {
+        Some(like) => Compression::open_like(Method::Minitron, &recipe, &out, &like, quiet)?,
+        None => Compression::open_for(Method::Minitron, &recipe, &out, quiet)?,
+    };
     compression.run(from, until)?;
     end(&compression, until, json)
 }

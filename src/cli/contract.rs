@@ -1,11 +1,11 @@
 use std::path::{Path, PathBuf};
 
 use super::output;
-use crate::Result;
 use crate::cost::{Contract, Finding};
 use crate::model::Config;
 use crate::stages::compress::Recipe;
 use crate::supernet::{SearchSpace, Space};
+use crate::{Error, Result};
 
 /// Contracts: what they mean, and whether they can be fulfilled.
 #[derive(clap::Subcommand)]
@@ -40,7 +40,13 @@ pub fn run(command: Command) -> Result<()> {
     let parent = parent.or_else(|| contract.search.parent.clone()).map(|path| config(&path)).transpose()?;
     let space = match (space.or_else(|| contract.search.space.clone()), &parent) {
         (Some(path), Some(parent)) => Some(SearchSpace::new(&Space::from_file(&path)?, parent)?),
-        _ => None,
+        (Some(path), None) => {
+            let path = path.display();
+            return Err(Error::Usage(format!(
+                "{path}: a search space without the parent that it is of; give --parent"
+            )));
+        }
+        (None, _) => None,
     };
     let explanation = contract.explain(parent.as_ref(), space.as_ref())?;
     if json {

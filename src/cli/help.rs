@@ -92,7 +92,7 @@ help! {
         "pretrain presets/parents/tiny/recipe.toml --out runs/tiny";
     GENERATE:
         "nothing",
-        "generate presets/parents/tiny --prompt 'S4213=' --max-tokens 8";
+        "generate presets/parents/tiny --prompt 'Rstressed=' --max-tokens 16";
     TOKENIZE:
         "OUT/shard-00000.bin, OUT/shard-00001.bin, …",
         "tokenize corpus.txt more.jsonl --out shards --tokenizer path/to/model";

@@ -27,7 +27,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Time kernels beside the bytes they must move and the operations they must do: of every op, or of one. On gpusim, count
+    /// Time kernels beside the bytes they must move and the operations they must do: of the ops that weigh in a step, or of one. On gpusim, count
     /// what they ask of the hardware instead.
     Bench {
         /// An op, such as linear.

@@ -31,23 +31,25 @@ use crate::{Error, Result};
 /// More than any machine has cores for; starting millions would only hang.
 const MOST_THREADS: usize = 1024;
 
+/// Options of all commands.
+const GLOBAL: &str = "Global options";
+
 /// Shrinks hybrid Mamba-2 / mixture-of-experts / attention language models to fit a measured deployment.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100, after_help = help::EXIT_CODES)]
 struct Cli {
     /// Threads to compute with [default: all cores]. Results do not depend on it.
-    #[arg(long, global = true, value_name = "N")]
+    #[arg(long, global = true, value_name = "N", help_heading = GLOBAL)]
     threads: Option<usize>,
     /// Where models compute and are measured: cpu, cuda, cuda:N, or auto, a GPU where there is one [default: cpu; kernels: auto].
     /// It goes before the contract's device, where this program's own engine serves: a cost table holds for the device that it was
     /// measured on.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     device: Option<String>,
-    /// What search, recover and pretrain compute in, whatever a recipe says: f32, bf16, fp8 or nvfp4. The CPU computes in f32 and
-    /// a GPU in bf16 [default]; with f32 it can be checked against the CPU. fp8 and nvfp4 quantise the operands of the layers'
-    /// products on both; those of 8-bit and 4-bit numbers are made of bf16 (f32 on the CPU), and no faster. Masters, moments and
-    /// losses are f32 in all. What is not trained is on a GPU in f32 or bf16.
-    #[arg(long, global = true, value_parser = str::parse::<Precision>)]
+    /// What search, recover and pretrain compute in, whatever a recipe says: f32, bf16, fp8 or nvfp4 [default: bf16 on a GPU, f32
+    /// on the CPU, which has no bf16]. fp8 and nvfp4 quantise the operands of Mamba, MLP and expert products (nvfp4 not in the last
+    /// 15 % of the layers); they are emulated, and no faster. Other commands compute in f32 with f32, else in bf16 on a GPU.
+    #[arg(long, global = true, value_parser = str::parse::<Precision>, help_heading = GLOBAL)]
     precision: Option<Precision>,
     #[command(subcommand)]
     command: Command,

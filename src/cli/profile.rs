@@ -142,6 +142,10 @@ fn estimate(file: &std::path::Path, table: Option<PathBuf>, out: Option<PathBuf>
     let measured = table.map_or_else(|| Ok(Table::default()), |path| Table::from_file(&path))?;
     let (table, calibration) = roofline::estimate(&space, &contract, &measured)?;
     if let Some(out) = &out {
+        if out.exists() && Table::from_file(out).is_err() {
+            let found = "a file that is no cost table";
+            return Err(Error::input(out, "--out", found, "a cost table to replace, or nothing"));
+        }
         table.save(out)?;
     }
     let estimates = table.rows.values().filter(|cost| cost.repeats == 0).count();
@@ -161,7 +165,8 @@ fn estimate(file: &std::path::Path, table: Option<PathBuf>, out: Option<PathBuf>
             },
         }));
     }
-    let mut lines = vec![format!("{} rows, {estimates} of them estimates", table.rows.len())];
+    let mut lines =
+        vec![format!("{} rows: {estimates} estimated times, the others measured or counted", table.rows.len())];
     for (name, fit) in calibration.fits() {
         lines.push(format!(
             "  {name:<18} {:>4} measured rows, median error {:.1} %",

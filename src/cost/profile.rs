@@ -9,7 +9,7 @@ use super::contract::Contract;
 use super::dummy::Dummy;
 use super::model::CostModel;
 use super::plan::{Plan, Run};
-use super::table::{Cost, Key, MODEL, Measure, REST, Table, part_name};
+use super::table::{COSTS, Cost, Key, MODEL, Measure, REST, Table, part_name};
 use crate::engine::profile::{ModelProfile, PartCost, PassCost, Workload, profile as measure_parts, serve};
 use crate::model::Config;
 use crate::run::{Metrics, digest_bytes};
@@ -145,8 +145,12 @@ fn read(path: &Path, plan: &Plan) -> Result<Results> {
                 if planned.get(run).is_none_or(|planned| *planned != keys) {
                     return Err(fault("other rows", "the rows of a run of the plan"));
                 }
+                if let Some(wrong) = samples.iter().find(|sample| !sample.key.measure.allows(sample.value)) {
+                    return Err(fault(&format!("a value of {:e}", wrong.value), COSTS));
+                }
                 results.runs.insert((repeat, run), samples);
             }
+            Record::Start { bytes: 0, .. } => return Err(fault("a model of 0 bytes", "the bytes that it took")),
             Record::Start { model, bytes, .. } => drop(results.starts.insert(model, bytes)),
         }
     }

@@ -30,7 +30,16 @@ pub enum Measure {
     Reserve,
 }
 
+/// What a time or a size can be.
+pub(super) const COSTS: &str = "seconds or bytes from 0 to 1e18";
+
 impl Measure {
+    /// Whether it can be so much. The reserve is a difference, and may be below 0.
+    pub(super) fn allows(self, value: f64) -> bool {
+        let least = if self == Measure::Reserve { -1e18 } else { 0.0 };
+        (least..=1e18).contains(&value)
+    }
+
     const ALL: [Measure; 7] = [
         Measure::Prefill,
         Measure::Decode,
@@ -166,6 +175,9 @@ impl Table {
         for (i, line) in lines.enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let at = || format!("line {}", i + 2);
             let (key, cost) = parse(line).ok_or_else(|| Error::input(file, at(), line, HEADER))?;
+            if !key.measure.allows(cost.median) {
+                return Err(Error::input(file, at(), format!("a median of {:e}", cost.median), COSTS));
+            }
             if rows.insert(key, cost).is_some() {
                 return Err(Error::input(file, at(), format!("a second row for `{line}`"), "each row once"));
             }

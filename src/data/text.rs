@@ -84,7 +84,7 @@ impl Records {
     /// [`Error::Io`] where the file cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
-        let file = File::open(&path).map_err(Error::io(&path, "read"))?;
+        let file = files::open(&path)?;
         Ok(Self { reader: BufReader::new(file), path, line: 0 })
     }
 

@@ -121,6 +121,7 @@ fn refusals(folder: &Folder) {
     search(folder, "uniform", &[]).refused(2, &["uniform/inputs.json", "`baseline minitron`", "`run`", "--out"]);
     minitron(folder, "run", &[]).refused(2, &["run/inputs.json", "`run`", "`baseline minitron`", "--out"]);
     minitron(folder, "new", &["--like", &folder.at("uniform")]).refused(2, &["uniform", "`run`", "--like"]);
+    assert!(!folder.path().join("new").exists(), "nothing is begun by a wrong --like");
     minitron(folder, "uniform", &["--until", "search"]).failed(2, &["\"search\"", "screen, extract"]);
     search(folder, "run", &["--until", "screen"]).failed(2, &["\"screen\"", "search, extract"]);
     let recipe = String::from_utf8(folder.read("recipe.toml")).unwrap();

@@ -150,7 +150,7 @@ fn what_is_no_models_folder_is_named() {
         on(&bare.at("")).refused(2, &["config.json", "No such file"]);
     }
     let file = format!("{}/model.safetensors", fixture("base"));
-    run(["generate", &file, "--prompt", "a"]).refused(2, &["model.safetensors", "Not a directory"]);
+    run(["generate", &file, "--prompt", "a"]).refused(2, &["model.safetensors", "a checkpoint's folder"]);
     run(["inspect", &file]).refused(2, &["model.safetensors"]);
     let config = fs::read(format!("{}/config.json", fixture("base"))).unwrap();
     folder.file("config.json", config);

@@ -279,6 +279,21 @@ fn commands_run_on_the_driver_that_the_loader_finds() {
     };
     assert_eq!((&measured["counts"], of("linear_pipelined_nt_bf16")), (&true.into(), Some(128 * 128 * 64)));
     assert!(measured["ceilings"].is_null() && of("linear_tiled_nt_bf16") == Some(0));
+    for (op, shape, expected) in [
+        ("linear", "18446744073709551615,2,2", "at most 1073741824 each"),
+        ("residual_add", "1073741824,1073741824", "GiB of memory"),
+        ("attention", "8,3,2,16", "Hq a multiple of Hkv"),
+        ("attention", "8,2,2,257", "attention.head_dim <= 128"),
+        ("moe_route", "4,2,5", "K at most E"),
+        ("moe_combine", "4,2,5,8", "K at most E"),
+        ("ssd_scan", "8,3,16,2,16", "H a multiple of G"),
+        ("relu2", "8", "as many numbers, all above 0"),
+    ] {
+        let refused = run(&["kernels", "bench", op, "--shape", shape]);
+        let code = if expected.ends_with("memory") { 1 } else { 2 };
+        assert_eq!(refused.status.code(), Some(code), "{op} {shape}: {}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains(expected), "{op} {shape}: {}", text(&refused.stderr));
+    }
     let table = text(&run(&["kernels", "bench", "relu2"]).stdout);
     assert!(table.starts_with("gpusim: counts of one launch, no times.") && table.contains("| `relu2_"), "{table}");
 

@@ -110,3 +110,44 @@ fn profile_is_still_a_stage() {
     let (code, _, err) = run(&["profile", "ingest", out.to_str().unwrap()]);
     assert!(code == 2 && err.contains("run.sh"), "{err}");
 }
+
+#[test]
+fn files_of_others_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let contract = path("contracts/rtx-5070.toml");
+    let mine = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name).to_str().unwrap().to_owned()
+    };
+    // A plan's folder holds nothing else.
+    let folder = dir.path().to_str().unwrap();
+    for (name, text) in [("contract.toml", "mine"), ("run.sh", "echo mine"), ("notes", "mine")] {
+        let file = mine(name, text);
+        let (code, _, err) = run(&["profile", "plan", "--contract", &contract, "--no-weights", "--out", folder]);
+        assert!(code == 2 && err.contains(name), "{err}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+        std::fs::remove_file(file).unwrap();
+    }
+    // An estimate replaces tables alone.
+    let out = mine("contract.toml", "mine");
+    let (code, _, err) = run(&["profile", "estimate", "--contract", &contract, "--out", &out]);
+    assert!(code == 2 && err.contains("no cost table"), "{err}");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "mine");
+    // Costs are costs.
+    let table = dir.path().join("table.csv");
+    let table = table.to_str().unwrap();
+    assert_eq!(run(&["profile", "estimate", "--contract", &contract, "--out", table]).0, 0);
+    let text = std::fs::read_to_string(table).unwrap();
+    let row: Vec<&str> = text.lines().nth(1).unwrap().split(',').collect();
+    for wrong in ["-5", "1e308", "NaN"] {
+        let line = [&row[..4], &[wrong], &row[5..]].concat().join(",");
+        std::fs::write(table, text.replacen(&row.join(","), &line, 1)).unwrap();
+        let (code, _, err) = run(&["profile", "estimate", "--contract", &contract, "--table", table]);
+        assert!(code == 2 && err.contains("line 2"), "{wrong}: {err}");
+    }
+    // A space is of a parent.
+    let half = path("contracts/half.toml");
+    let (code, _, err) = run(&["contract", "check", &half, "--space", "missing.toml"]);
+    assert!(code == 2 && err.contains("--parent"), "{err}");
+}

@@ -1,8 +1,8 @@
 use serde::Serialize;
 
 use super::output;
-use crate::device::cuda::Cuda;
 use crate::device::cuda::bench::{self, Ceilings, Counted, Measured, Spec, Timed};
+use crate::device::cuda::{Cuda, CudaError};
 use crate::{Error, Result};
 
 #[derive(Serialize)]
@@ -22,11 +22,7 @@ pub fn run(cuda: &Cuda, op: Option<&str>, shape: &[usize], against: bool, json: 
         return Err(Error::Usage(format!("kernels bench {op}: expected one of {}", known.join(", "))));
     }
     if let (Some(spec), false) = (specs.first(), shape.is_empty()) {
-        let letters = spec.letters.join(", ");
-        if shape.len() != spec.letters.len() || shape.contains(&0) {
-            let found = shape.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-            return Err(Error::Usage(format!("--shape {found}: expected {letters} of {}, all above 0", spec.op)));
-        }
+        spec.check(shape)?;
     }
     let counts = cuda.is_simulated();
     let library = if against { library(cuda, op, shape)? } else { vec![] };
@@ -37,7 +33,12 @@ pub fn run(cuda: &Cuda, op: Option<&str>, shape: &[usize], against: bool, json: 
     }
     for spec in specs {
         let shape = if shape.is_empty() { spec.default_shape(cuda) } else { shape };
-        for measured in spec.measure(cuda, shape)? {
+        // A size beyond a kernel's is the command line's.
+        let measure = spec.measure(cuda, shape).map_err(|error| match error {
+            CudaError::Limit { .. } => Error::Usage(format!("--shape: {error}")),
+            other => other.into(),
+        });
+        for measured in measure? {
             if !json {
                 output::line(&row(&measured, ceilings.as_ref()))?;
             }

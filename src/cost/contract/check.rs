@@ -112,7 +112,7 @@ impl Checks<'_> {
             let found = format!("{} on {}, which has no such tensor cores", format.name(), self.device.name);
             let weight_only = component != "experts" || vllm.moe_backend.is_weight_only();
             let expected = if weight_only {
-                "nothing else: weights are stored so and products are emulated in bf16".to_owned()
+                "that weights are stored so and products emulated in bf16".to_owned()
             } else {
                 format!(
                     "bf16 or fp8, or moe_backend = \"marlin\": {} multiplies in {}",

@@ -74,6 +74,9 @@ pub fn write_plan(space: &SearchSpace, contract: &Contract, options: &PlanOption
             return Err(Error::input(&path, "digest", found.digest, expected));
         }
     }
+    if !path.exists() {
+        refuse_foreign(out, &contract_text)?;
+    }
     let folder = out.join("models");
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
     let mut summary = PlanSummary { models: models.len(), kept: 0, configurations: 0, weight_bytes: 0 };
@@ -112,6 +115,30 @@ pub fn write_plan(space: &SearchSpace, contract: &Contract, options: &PlanOption
     // Last: a folder with a manifest is complete.
     files::write_json(&path, &manifest)?;
     Ok(summary)
+}
+
+/// Refuses a folder that holds what no plan of this contract would have left there, had it been stopped.
+fn refuse_foreign(out: &Path, contract_text: &str) -> Result<()> {
+    let entries = match std::fs::read_dir(out) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(out, "read")(error)),
+    };
+    let begun = out.join("models").is_dir();
+    for entry in entries {
+        let name = entry.map_err(Error::io(out, "read"))?.file_name();
+        let own = match name.to_str() {
+            Some("models") => begun,
+            Some("run.sh") => begun && out.join("contract.toml").exists(),
+            Some("contract.toml") => files::read_text(&out.join("contract.toml"))? == contract_text,
+            _ => files::is_temporary(&name),
+        };
+        if !own {
+            let expected = "an empty folder, a plan of this contract and space, or nothing";
+            return Err(Error::input(out, "folder", format!("{name:?}, which no such plan writes"), expected));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses to fill the disk up.

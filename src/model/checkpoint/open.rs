@@ -23,6 +23,9 @@ impl Checkpoint {
     /// Opens the folder `dir`: `config.json` with `model.safetensors`, or with `model.safetensors.index.json` and the
     /// shards that it names.
     pub fn open(dir: &Path) -> Result<Checkpoint> {
+        if dir.is_file() {
+            return Err(Error::input(dir, "model", "a file", "a checkpoint's folder: config.json and weights"));
+        }
         let config = Config::from_file(&dir.join("config.json"))?;
         let files = open_files(dir)?.ok_or_else(|| {
             let expected = format!("{SINGLE_FILE} or {INDEX_FILE}");

@@ -26,6 +26,8 @@ pub(super) struct Search {
     architectures: String,
     all_architectures: String,
     converged: bool,
+    /// Whether every gate's leading candidate counts as decided.
+    decided: bool,
     steps: usize,
     tokens: String,
     draws: usize,
@@ -61,6 +63,7 @@ pub(super) fn search(search: &SearchResult) -> Search {
         architectures: large(&search.architectures),
         all_architectures: search.architectures.clone(),
         converged: search.converged,
+        decided: decided(search),
         steps: search.steps.len(),
         tokens: count(search.tokens),
         draws: search.draws,
@@ -68,6 +71,13 @@ pub(super) fn search(search: &SearchResult) -> Search {
         each_slack: search.slack != "binding",
         panels,
     }
+}
+
+fn decided(search: &SearchResult) -> bool {
+    search.gates.iter().all(|gate| {
+        let last = gate.probabilities.last().and_then(|probabilities| leading(probabilities));
+        last.is_some_and(|(_, probability)| probability >= search.converged_at)
+    })
 }
 
 fn one<'a>(name: &'a str, values: &'a [f64]) -> Vec<Series<'a>> {
@@ -198,8 +208,8 @@ pub(super) fn recovery(report: &Report) -> Recovery {
     };
     let keys = [
         (line_key(0), "training batches, mean of 11 steps".to_owned()),
-        (point_key("hollow"), "held out, before".to_owned()),
-        (point_key("student"), "held out, after".to_owned()),
+        (point_key("hollow"), "held out, as cut out".to_owned()),
+        (point_key("student"), "held out, recovered".to_owned()),
     ];
     Recovery {
         tokens: count(recovery.tokens),

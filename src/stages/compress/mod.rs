@@ -142,20 +142,35 @@ impl Compression {
         })
     }
 
-    /// Takes the ranking and the cost table over from the run directory `other` of a search by the same recipe, so that both
-    /// are held to the same numbers.
+    /// A run directory of `method` with the ranking and the cost table of the run directory `like` of a search by the same
+    /// recipe, so that both are held to the same numbers. Where `like` is not that, nothing is made at `out`.
     ///
     /// # Errors
-    /// [`Error::Usage`] where they are not complete there, or this run directory has others already; [`Error::Input`] where
-    /// `other` is of another recipe or of other inputs, or damaged.
-    pub fn take_profile(&self, other: &Path) -> Result<()> {
-        let own = self.inputs.iter().filter(|(name, _)| *name != BASELINE);
+    /// [`Error::Usage`] where they are not complete there, or `out` has others already; [`Error::Input`] where `like` is of
+    /// another recipe, of other inputs or of another device, or damaged.
+    pub fn open_like(method: Method, recipe_path: &Path, out: &Path, like: &Path, quiet: bool) -> Result<Compression> {
+        let compression = Compression::with(method, recipe_path, quiet, &|recipe, inputs| {
+            let like = open_search(like, recipe, inputs)?;
+            let profile = [Stage::Rank, Stage::Profile].iter().flat_map(|stage| stage.outputs());
+            if let Some(missing) = profile.map(|output| like.path().join(output)).find(|output| !output.exists()) {
+                let like = like.path().display();
+                let missing = missing.display();
+                return Err(Error::Usage(format!(
+                    "--like {like}: found no {missing}, expected `profile` done there first"
+                )));
+            }
+            profile::check_device(like.path())?;
+            RunDir::create_or_open(out, recipe, inputs)
+        })?;
+        let recipe = files::read_text(recipe_path)?;
+        let inputs = compression.inputs.iter();
         let inputs: Vec<Input> =
-            own.map(|(name, digest)| Input { name: name.clone(), digest: digest.clone() }).collect();
-        let recipe = files::read_text(&self.recipe_path)?;
-        let theirs = files::read_text(&other.join(RECIPE)).unwrap_or_default();
-        let recipe = if same_search(&recipe, &theirs) { theirs } else { recipe };
-        let other = RunDir::open(other, &recipe, &inputs).map_err(|error| of_another_method(error, "--like"))?;
+            inputs.map(|(name, digest)| Input { name: name.clone(), digest: digest.clone() }).collect();
+        compression.take_profile(&open_search(like, &recipe, &inputs)?)?;
+        Ok(compression)
+    }
+
+    fn take_profile(&self, other: &RunDir) -> Result<()> {
         for stage in [Stage::Rank, Stage::Profile] {
             let digest = self.digest(stage)?;
             let fault = |run: &RunDir, found: &str, expected: &str| {
@@ -163,7 +178,7 @@ impl Compression {
                 Err(Error::Usage(format!("{run}: found {found} `{stage}`, expected {expected}")))
             };
             if !other.is_complete(stage.name(), &digest)? {
-                return fault(&other, "no complete", "it done there first");
+                return fault(other, "no complete", "it done there first");
             }
             other.verify(stage.name())?;
             if self.is_current(stage, &digest)? {
@@ -384,6 +399,16 @@ impl Sources {
     }
 }
 
+/// Opens a run directory of a search by a recipe whose baseline's part may be another.
+fn open_search(run: &Path, recipe: &str, inputs: &[Input]) -> Result<RunDir> {
+    let own = inputs.iter().filter(|input| input.name != BASELINE);
+    let inputs: Vec<Input> =
+        own.map(|input| Input { name: input.name.clone(), digest: input.digest.clone() }).collect();
+    let theirs = files::read_text(&run.join(RECIPE)).unwrap_or_default();
+    let recipe = if same_search(recipe, &theirs) { &theirs } else { recipe };
+    RunDir::open(run, recipe, &inputs).map_err(|error| of_another_method(error, "--like"))
+}
+
 /// Whether two recipes say the same to a search: what a baseline alone reads may differ.
 fn same_search(one: &str, other: &str) -> bool {
     let read = |text: &str| -> Option<toml::Table> {
@@ -407,7 +432,7 @@ fn of_another_method(error: Error, option: &str) -> Error {
             };
             let [found, expected] =
                 [found, expected].map(|method| format!("a run directory of `{}`", method.command()));
-            Error::Input { file, at, found, expected: format!("{expected}: give another {option}") }
+            Error::Input { file, at: "method".into(), found, expected: format!("{expected}: give another {option}") }
         }
         other => other,
     }

@@ -1,6 +1,7 @@
 //! Profiling: the cost table of the search space on the deployment, and how far its predictions are from whole models.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -250,13 +251,25 @@ pub fn measured_on(c: &Compression) -> Result<MeasuredOn> {
 /// [`Error::Input`] where the table was measured on another device than models would be now.
 pub fn read_here(c: &Compression) -> Result<Profile> {
     let profile = read(c)?;
+    hold_to_here(&c.path(PROFILE), &profile.measured_on)?;
+    Ok(profile)
+}
+
+/// Refuses the table of the run directory `run` where it was measured on another device than models would be now.
+pub fn check_device(run: &Path) -> Result<()> {
+    let file = run.join(PROFILE);
+    let whole: WholeModels = files::read_json(&file, "measurements of whole models")?;
+    hold_to_here(&file, &whole.measured_on)
+}
+
+fn hold_to_here(file: &Path, measured_on: &MeasuredOn) -> Result<()> {
     let now = MeasuredOn::current();
-    if profile.measured_on == now {
-        return Ok(profile);
+    if *measured_on == now {
+        return Ok(());
     }
-    let found = format!("a cost table of {}", profile.measured_on);
+    let found = format!("a cost table of {measured_on}");
     let expected = format!("one of {now}, where models are measured now, or the --device and --precision of the table");
-    Err(Error::input(c.path(PROFILE), "measured_on", found, expected))
+    Err(Error::input(file, "measured_on", found, expected))
 }
 
 /// Compares predictions with `count` complete architectures drawn by `seed`, measured now; the parent, and the student

@@ -14,12 +14,17 @@ mod workload;
 use serde::Serialize;
 
 use super::{Cuda, CudaError};
+use crate::Error;
+use crate::device::memory;
 
 pub use against::cublaslt;
 pub use counted::Counted;
 pub use power::Power;
 pub use timed::{Ceilings, Timed};
 use workload::Workload;
+
+/// Of any size: kernels count rows and columns in 32 bits.
+const MOST: usize = 1 << 30;
 
 /// An op that has a bench.
 pub struct Spec {
@@ -59,7 +64,44 @@ impl Spec {
         if cuda.is_simulated() { self.small } else { self.paper }
     }
 
-    /// Measures every kernel of the op that takes the shape, one number per letter.
+    /// Holds a shape against what the op means, and the memory that its buffers take against this machine's.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] naming the letters; [`Error::Memory`].
+    pub fn check(&self, shape: &[usize]) -> Result<(), Error> {
+        let names = self.letters.join(",");
+        let found: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let fault = |expected: &str| {
+            let found = found.join(",");
+            Err(Error::Usage(format!("--shape {found}: {names} of {}: expected {expected}", self.op)))
+        };
+        if shape.len() != self.letters.len() || shape.contains(&0) {
+            return fault("as many numbers, all above 0");
+        }
+        if shape.iter().any(|size| *size > MOST) {
+            return fault(&format!("at most {MOST} each"));
+        }
+        match (self.op, shape) {
+            ("attention", [_, queries, keys, _]) if !queries.is_multiple_of(*keys) => fault("Hq a multiple of Hkv"),
+            ("moe_route" | "moe_permute" | "moe_combine", [_, experts, chosen, ..]) if chosen > experts => {
+                fault("K at most E")
+            }
+            ("ssd_scan", [_, heads, _, groups, _]) if !heads.is_multiple_of(*groups) => fault("H a multiple of G"),
+            _ => {
+                // The largest matrix has two of the sizes at the least; what a workload knows exactly is asked for next.
+                let mut sizes = shape.to_vec();
+                sizes.sort_unstable_by(|a, b| b.cmp(a));
+                memory::require(
+                    "--shape",
+                    sizes.iter().take(2).try_fold(4u64, |bytes, size| bytes.checked_mul(*size as u64)),
+                )?;
+                let bytes = (self.make)(shape).iter().map(|workload| workload.set_bytes() as u64).max();
+                memory::require("--shape", bytes)
+            }
+        }
+    }
+
+    /// Measures every kernel of the op that takes the shape, one number per letter, which must pass [`Spec::check`].
     ///
     /// # Errors
     /// [`CudaError`] of the driver or the device.
