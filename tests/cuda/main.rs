@@ -287,7 +287,7 @@ fn commands_run_on_the_driver_that_the_loader_finds() {
         ("moe_route", "4,2,5", "K at most E"),
         ("moe_combine", "4,2,5,8", "K at most E"),
         ("ssd_scan", "8,3,16,2,16", "H a multiple of G"),
-        ("relu2", "8", "as many numbers, all above 0"),
+        ("relu2", "8", "expected R, F of relu2, all above 0"),
     ] {
         let refused = run(&["kernels", "bench", op, "--shape", shape]);
         let code = if expected.ends_with("memory") { 1 } else { 2 };

@@ -69,14 +69,10 @@ impl Spec {
     /// # Errors
     /// [`Error::Usage`] naming the letters; [`Error::Memory`].
     pub fn check(&self, shape: &[usize]) -> Result<(), Error> {
-        let names = self.letters.join(",");
         let found: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let fault = |expected: &str| {
-            let found = found.join(",");
-            Err(Error::Usage(format!("--shape {found}: {names} of {}: expected {expected}", self.op)))
-        };
+        let fault = |expected: &str| Err(Error::Usage(format!("--shape {}: expected {expected}", found.join(","))));
         if shape.len() != self.letters.len() || shape.contains(&0) {
-            return fault("as many numbers, all above 0");
+            return fault(&format!("{} of {}, all above 0", self.letters.join(", "), self.op));
         }
         if shape.iter().any(|size| *size > MOST) {
             return fault(&format!("at most {MOST} each"));

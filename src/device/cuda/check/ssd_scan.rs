@@ -87,7 +87,7 @@ const fn tiles(dims: Dims, offsets: &'static [usize]) -> Size {
     Size { for_tiles: true, ..size(dims, offsets) }
 }
 
-const SIZES: [Size; 27] = [
+const SIZES: [Size; 30] = [
     size((2, 3, 1, 4), &[0, 0]),
     size((1, 1, 1, 1), &[0, 1]),
     size((4, 3, 2, 5), &[0, 9]),
@@ -102,6 +102,10 @@ const SIZES: [Size; 27] = [
     Size { ends: &[2, 5, 9], ..size((9, 64, 1, 4), &[0, 12]) },
     Size { ends: &[1, 2, 3], ..size((3, 35, 1, 2), &[0, 12]) },
     Size { carried: false, ..size((2, 3, 1, 4), &[0, 67]) },
+    // All dimensions of a thread beside odd numbers of columns, and the other way round.
+    size((1, 64, 1, 3), &[0, 5]),
+    size((1, 63, 1, 7), &[0, 37]),
+    size((2, 61, 2, 127), &[0, 9]),
     // Decays that underflow beside such that do not.
     Size { a_log: (-4.0, 6.0), ..size((6, 4, 2, 8), &[0, 30, 70]) },
     // Chunks of 64 rows that are nearly full, full, and one row longer; rows of whole 16-byte vectors, and others.
@@ -267,6 +271,12 @@ impl<'s> Case<'s> {
         };
         bench.launch(&format!("ssd_scan_{}_forward_{}", rung.name(), self.dtype.name()), &args)?;
         bench.value(&self.problem, 0, &y, self.dtype)?;
+        // Without all that a pass may go without, the same y.
+        let bare = bench.room(self.dtype, outputs)?;
+        let none = std::ptr::null_mut();
+        let args = abi::ScanForward { y: bare.ptr(), unmasked: none, final_state: none.cast(), starts: none, ..args };
+        bench.launch(&format!("ssd_scan_{}_forward_{}", rung.name(), self.dtype.name()), &args)?;
+        bench.equal("y alone", &bits(&bare.read()?), &bits(&y.read()?));
         let tolerance = if rung.is_on_tensor_cores() { SPLIT } else { Float::F32.tolerance().value };
         bench.compare("output 1", &last.read()?, &self.problem.expected[1], tolerance);
         Ok(saved)
@@ -348,9 +358,7 @@ impl<'s> Case<'s> {
             ("the states before chunks", &saved.starts, &below.starts),
             ("the unmasked output", &saved.unmasked, &below.unmasked),
         ] {
-            let [got, want] = [got.read()?, want.read()?].map(|values| values.iter().map(|v| v.to_bits()).collect());
-            let (got, want): (Vec<u32>, Vec<u32>) = (got, want);
-            bench.equal(what, &got, &want);
+            bench.equal(what, &bits(&got.read()?), &bits(&want.read()?));
         }
         Ok(())
     }
@@ -359,6 +367,11 @@ impl<'s> Case<'s> {
     /// differences. x, B and C each have a scale of their own.
     fn hold_to_host(&self, bench: &mut Bench, saved: &Saved) -> Result<(), CudaError> {
         let gradients = self.gradients(bench, Rung::TensorCore, saved)?;
+        let again = self.gradients(bench, Rung::TensorCore, saved)?;
+        for (name, (first, second)) in self.problem.names.iter().zip(gradients.iter().zip(&again)) {
+            let [first, second] = [first, second].map(|gradient| gradient.as_deref().map(bits));
+            bench.equal(&format!("gradient of {name} once more"), &[second], &[first]);
+        }
         let expected = self.on_host().map_err(|e| CudaError::Wrong(e.to_string()))?;
         let (heads, p, groups, n) = self.size.dims;
         let parts = [("x", heads * p), ("B", groups * n), ("C", groups * n)];
@@ -412,6 +425,10 @@ impl<'s> Case<'s> {
         let take = |input: &Var| gradients.take(input).map_or(Vec::new(), |gradient| gradient.f32().to_vec());
         Ok(inputs.iter().map(take).collect())
     }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
 }
 
 /// xbc, dt, a_log, d, dt_bias, initial, keep; y and the final states.
