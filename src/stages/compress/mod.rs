@@ -35,6 +35,7 @@ pub mod screen;
 pub mod search;
 mod stage;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -149,6 +150,7 @@ impl Compression {
     /// [`Error::Usage`] where they are not complete there, or `out` has others already; [`Error::Input`] where `like` is of
     /// another recipe, of other inputs or of another device, or damaged.
     pub fn open_like(method: Method, recipe_path: &Path, out: &Path, like: &Path, quiet: bool) -> Result<Compression> {
+        let search = Cell::new(None);
         let compression = Compression::with(method, recipe_path, quiet, &|recipe, inputs| {
             let like = open_search(like, recipe, inputs)?;
             let profile = [Stage::Rank, Stage::Profile].iter().flat_map(|stage| stage.outputs());
@@ -160,13 +162,12 @@ impl Compression {
                 )));
             }
             profile::check_device(like.path())?;
+            search.set(Some(like));
             RunDir::create_or_open(out, recipe, inputs)
         })?;
-        let recipe = files::read_text(recipe_path)?;
-        let inputs = compression.inputs.iter();
-        let inputs: Vec<Input> =
-            inputs.map(|(name, digest)| Input { name: name.clone(), digest: digest.clone() }).collect();
-        compression.take_profile(&open_search(like, &recipe, &inputs)?)?;
+        if let Some(search) = search.take() {
+            compression.take_profile(&search)?;
+        }
         Ok(compression)
     }
 

@@ -41,45 +41,43 @@ fn ties(bench: &mut Bench, dtype: Float, vocab: usize) -> Result<(), CudaError> 
     for (row, pair) in pairs.iter().enumerate() {
         pair.iter().for_each(|at| logits[row * vocab + at] = 3.0);
     }
-    let logits = bench.put(Float::F32, &logits)?;
-    let targets = bench.cuda.upload(&vec![3u32; pairs.len()])?;
-    let (losses, tops) = (bench.room(Float::F32, pairs.len())?, bench.numbers::<u32>(pairs.len())?);
-    let args = abi::CrossEntropy {
-        logits: logits.ptr(),
-        targets: targets.ptr(),
-        dlogits: std::ptr::null_mut(),
-        losses: losses.ptr(),
-        tops: tops.ptr(),
-        rows: pairs.len() as u32,
-        vocab: vocab as u32,
-        scale: 1.0,
-        unused: 0,
-    };
-    bench.launch(&format!("cross_entropy_rows_{}", dtype.name()), &args)?;
-    bench.equal("most likely tokens", &tops.read()?, &pairs.iter().map(|pair| pair[0] as u32).collect::<Vec<_>>());
+    let (_, tops) = losses_and_tops(bench, dtype, &logits, vocab)?;
+    bench.equal("most likely tokens", &tops, &pairs.iter().map(|pair| pair[0] as u32).collect::<Vec<_>>());
     Ok(())
 }
 
 /// Of a row that is NaN throughout no token is the most likely.
 fn broken(bench: &mut Bench, dtype: Float, vocab: usize) -> Result<(), CudaError> {
-    let logits = bench.put(Float::F32, &vec![f32::NAN; vocab])?;
-    let targets = bench.cuda.upload(&[3u32])?;
-    let (losses, tops) = (bench.room(Float::F32, 1)?, bench.numbers::<u32>(1)?);
+    let (losses, tops) = losses_and_tops(bench, dtype, &vec![f32::NAN; vocab], vocab)?;
+    bench.equal("most likely tokens", &tops, &[NOT_COUNTED]);
+    bench.equal("the loss is NaN", &[losses[0].is_nan()], &[true]);
+    Ok(())
+}
+
+/// Rows' losses for token 3, and their most likely tokens, without gradients.
+fn losses_and_tops(
+    bench: &mut Bench,
+    dtype: Float,
+    logits: &[f32],
+    vocab: usize,
+) -> Result<(Vec<f32>, Vec<u32>), CudaError> {
+    let rows = logits.len() / vocab;
+    let device = bench.put(Float::F32, logits)?;
+    let targets = bench.cuda.upload(&vec![3u32; rows])?;
+    let (losses, tops) = (bench.room(Float::F32, rows)?, bench.numbers::<u32>(rows)?);
     let args = abi::CrossEntropy {
-        logits: logits.ptr(),
+        logits: device.ptr(),
         targets: targets.ptr(),
         dlogits: std::ptr::null_mut(),
         losses: losses.ptr(),
         tops: tops.ptr(),
-        rows: 1,
+        rows: rows as u32,
         vocab: vocab as u32,
         scale: 1.0,
         unused: 0,
     };
     bench.launch(&format!("cross_entropy_rows_{}", dtype.name()), &args)?;
-    bench.equal("most likely tokens", &tops.read()?, &[NOT_COUNTED]);
-    bench.equal("the loss is NaN", &[losses.read()?[0].is_nan()], &[true]);
-    Ok(())
+    Ok((losses.read()?, tops.read()?))
 }
 
 fn one(bench: &mut Bench, dtype: Float, rows: usize, vocab: usize) -> Result<(), CudaError> {

@@ -1,5 +1,5 @@
-use super::super::CudaError;
 use super::super::embedded::abi;
+use super::super::{CudaError, DeviceBuffer};
 use super::bench::{Bench, Float};
 use super::problem::Problem;
 use crate::autograd::Draws;
@@ -71,16 +71,7 @@ fn one(
 
     let starts: Vec<u32> = offsets.iter().map(|at| *at as u32).collect();
     let device_offsets = bench.cuda.upload(&starts)?;
-    let tiles = bench.numbers::<u32>(experts + 2)?;
-    let args = abi::GroupedTiles {
-        offsets: device_offsets.ptr(),
-        tiles: tiles.ptr(),
-        experts: experts as u32,
-        rows: rows as u32,
-        edge: edge as u32,
-        unused: 0,
-    };
-    bench.launch("grouped_gemm_tiles_u32", &args)?;
+    let tiles = tiles(bench, &device_offsets, [experts, rows], edge)?;
     let stretches: Vec<usize> = groups.iter().copied().chain([behind]).map(|n: usize| n.div_ceil(edge)).collect();
     let want: Vec<u32> = (0..experts + 2).map(|s| stretches[..s].iter().sum::<usize>() as u32).collect();
     bench.equal("tiles", &tiles.read()?, &want);
@@ -158,4 +149,24 @@ fn relu2(
     let want: Vec<f64> = problem.expected[0].iter().enumerate().map(value).collect();
     bench.compare("relu²", &c.read()?, &want, Float::Bf16.tolerance().value);
     Ok(())
+}
+
+/// Where each expert's tiles of `edge` rows start.
+pub(super) fn tiles(
+    bench: &mut Bench,
+    offsets: &DeviceBuffer<u32>,
+    [experts, rows]: [usize; 2],
+    edge: usize,
+) -> Result<DeviceBuffer<u32>, CudaError> {
+    let tiles = bench.numbers::<u32>(experts + 2)?;
+    let args = abi::GroupedTiles {
+        offsets: offsets.ptr(),
+        tiles: tiles.ptr(),
+        experts: experts as u32,
+        rows: rows as u32,
+        edge: edge as u32,
+        unused: 0,
+    };
+    bench.launch("grouped_gemm_tiles_u32", &args)?;
+    Ok(tiles)
 }

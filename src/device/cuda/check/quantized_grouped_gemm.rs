@@ -1,6 +1,7 @@
 use super::super::embedded::abi;
 use super::super::{CudaError, DeviceBuffer};
 use super::bench::{Bench, Float};
+use super::grouped_gemm::tiles;
 use super::quantize::DeviceQuantized;
 use super::quantized_linear::{EveryCode, layout_of, upload};
 use crate::autograd::check::Generator;
@@ -120,26 +121,6 @@ fn every_code(
     }
     codes.hold(bench, &c.read()?);
     Ok(())
-}
-
-/// Where each expert's tiles of `edge` rows start.
-fn tiles(
-    bench: &mut Bench,
-    offsets: &DeviceBuffer<u32>,
-    [experts, rows]: [usize; 2],
-    edge: usize,
-) -> Result<DeviceBuffer<u32>, CudaError> {
-    let tiles = bench.numbers::<u32>(experts + 2)?;
-    let args = abi::GroupedTiles {
-        offsets: offsets.ptr(),
-        tiles: tiles.ptr(),
-        experts: experts as u32,
-        rows: rows as u32,
-        edge: edge as u32,
-        unused: 0,
-    };
-    bench.launch("grouped_gemm_tiles_u32", &args)?;
-    Ok(tiles)
 }
 
 /// One set of operands: what is quantised is what bf16 holds.
