@@ -27,14 +27,17 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Time kernels beside the bytes they must move and the operations they must do: of the ops that weigh in a step, or of one. On gpusim, count
-    /// what they ask of the hardware instead.
+    /// Time kernels beside the bytes they must move and the operations they must do: of every op, or of one. On gpusim,
+    /// count what they ask of the hardware instead.
     Bench {
         /// An op, such as linear.
         op: Option<String>,
         /// The op's sizes, such as 8192,10304,2688 for the M, N, K of linear; otherwise those of the 30B parent.
         #[arg(long, value_delimiter = ',', requires = "op")]
         shape: Vec<usize>,
+        /// Only kernels of this type; those in f32 are twins for checking, or have f32 numbers alone to work on.
+        #[arg(long, value_parser = ["bf16", "f32", "f64", "u32"])]
+        dtype: Option<String>,
         /// Time a library's kernels beside linear's.
         #[arg(long, value_parser = ["cublaslt"])]
         against: Option<String>,
@@ -48,8 +51,9 @@ pub fn run(command: Command, device: &str) -> Result<()> {
     match command {
         Command::List { json } => list(device, json),
         Command::Check { op, json } => check(device, op.as_deref(), json),
-        Command::Bench { op, shape, against, json } => {
-            bench::run(&gpu(device)?, op.as_deref(), &shape, against.is_some(), json)
+        Command::Bench { op, shape, dtype, against, json } => {
+            let (op, dtype, against) = (op.as_deref(), dtype.as_deref(), against.is_some());
+            bench::run(&gpu(device)?, &bench::Asked { op, shape: &shape, dtype, against, json })
         }
     }
 }

@@ -15,7 +15,19 @@ struct Report {
     kernels: Vec<Measured>,
 }
 
-pub fn run(cuda: &Cuda, op: Option<&str>, shape: &[usize], against: bool, json: bool) -> Result<()> {
+/// What is asked for.
+pub struct Asked<'a> {
+    pub op: Option<&'a str>,
+    /// Empty: the op's own.
+    pub shape: &'a [usize],
+    pub dtype: Option<&'a str>,
+    /// Whether a library's products are measured too.
+    pub against: bool,
+    pub json: bool,
+}
+
+pub fn run(cuda: &Cuda, asked: &Asked) -> Result<()> {
+    let &Asked { op, shape, dtype, against, json } = asked;
     let specs: Vec<&Spec> = bench::specs().iter().filter(|spec| op.is_none_or(|op| op == spec.op)).collect();
     if let (true, Some(op)) = (specs.is_empty(), op) {
         let known: Vec<&str> = bench::specs().iter().map(|spec| spec.op).collect();
@@ -32,17 +44,19 @@ pub fn run(cuda: &Cuda, op: Option<&str>, shape: &[usize], against: bool, json: 
         output::line(&head(cuda, ceilings.as_ref()))?;
     }
     for spec in specs {
-        let shape = if shape.is_empty() { spec.default_shape(cuda) } else { shape };
-        // A size beyond a kernel's is the command line's.
-        let measure = spec.measure(cuda, shape).map_err(|error| match error {
-            CudaError::Limit { .. } => Error::Usage(format!("--shape: {error}")),
-            other => other.into(),
-        });
-        for measured in measure? {
-            if !json {
-                output::line(&row(&measured, ceilings.as_ref()))?;
+        let asked = [shape];
+        for shape in if shape.is_empty() { spec.default_shapes(cuda) } else { &asked } {
+            // A size beyond a kernel's is the command line's.
+            let measure = spec.measure(cuda, shape, dtype).map_err(|error| match error {
+                CudaError::Limit { .. } => Error::Usage(format!("--shape: {error}")),
+                other => other.into(),
+            });
+            for measured in measure? {
+                if !json {
+                    output::line(&row(&measured, ceilings.as_ref()))?;
+                }
+                kernels.push(measured);
             }
-            kernels.push(measured);
         }
     }
     for measured in library {
@@ -123,7 +137,7 @@ fn library(cuda: &Cuda, op: Option<&str>, shape: &[usize]) -> Result<Vec<Measure
     }
     let linear = bench::specs().iter().find(|spec| spec.op == "linear" && op.is_none_or(|op| op == spec.op));
     let Some(linear) = linear else { return Err(refuse("expected the op linear")) };
-    let shape = if shape.is_empty() { linear.default_shape(cuda) } else { shape };
+    let shape = if shape.is_empty() { linear.default_shapes(cuda)[0] } else { shape };
     let &[m, n, k] = shape else { return Err(refuse("expected a shape of three numbers")) };
     bench::cublaslt(cuda, [m, n, k])?
         .ok_or_else(|| refuse("the loader finds no libcublasLt.so; install CUDA's libraries, or leave the option out"))

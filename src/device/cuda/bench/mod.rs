@@ -32,9 +32,9 @@ pub struct Spec {
     /// The letters of its shape (cuda/README.md).
     pub letters: &'static [&'static str],
     /// A layer of the 30B parent over 8192 tokens.
-    paper: &'static [usize],
+    paper: &'static [&'static [usize]],
     /// What an interpreter can run.
-    small: &'static [usize],
+    small: &'static [&'static [usize]],
     make: fn(&[usize]) -> Vec<Workload>,
 }
 
@@ -59,8 +59,8 @@ pub struct Measured {
 }
 
 impl Spec {
-    /// The shape that is measured where none is asked for.
-    pub fn default_shape(&self, cuda: &Cuda) -> &'static [usize] {
+    /// The shapes that are measured where none is asked for.
+    pub fn default_shapes(&self, cuda: &Cuda) -> &'static [&'static [usize]] {
         if cuda.is_simulated() { self.small } else { self.paper }
     }
 
@@ -97,14 +97,17 @@ impl Spec {
         }
     }
 
-    /// Measures every kernel of the op that takes the shape, one number per letter, which must pass [`Spec::check`].
+    /// Measures every kernel of the op that takes the shape, one number per letter, which must pass [`Spec::check`]; or
+    /// those alone whose names end in `dtype`.
     ///
     /// # Errors
     /// [`CudaError`] of the driver or the device.
-    pub fn measure(&self, cuda: &Cuda, shape: &[usize]) -> Result<Vec<Measured>, CudaError> {
+    pub fn measure(&self, cuda: &Cuda, shape: &[usize], dtype: Option<&str>) -> Result<Vec<Measured>, CudaError> {
         let text: Vec<String> = self.letters.iter().zip(shape).map(|(l, n)| format!("{l} {n}")).collect();
         let text = text.join(", ");
-        (self.make)(shape).into_iter().map(|workload| one(cuda, workload, &text)).collect()
+        let is_wanted = |w: &Workload| dtype.is_none_or(|dtype| w.symbol.ends_with(&format!("_{dtype}")));
+        let workloads = (self.make)(shape).into_iter().filter(is_wanted);
+        workloads.map(|workload| one(cuda, workload, &text)).collect()
     }
 }
 

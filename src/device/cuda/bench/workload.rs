@@ -1,6 +1,8 @@
 use super::super::{Arguments, Cuda, CudaError, DeviceBuffer};
 use crate::numerics::Philox;
 
+pub(super) use super::super::check::Float;
+
 /// What a buffer holds before the first launch.
 pub enum Contents {
     /// So many random numbers of f32 or bf16.
@@ -13,6 +15,19 @@ pub enum Contents {
     Zeros(usize),
     Words(Vec<u32>),
     Bytes(Vec<u8>),
+}
+
+/// So many random numbers.
+pub fn floats(dtype: Float, n: usize) -> Contents {
+    match dtype {
+        Float::F32 => Contents::F32(n),
+        Float::Bf16 => Contents::Bf16(n),
+    }
+}
+
+/// Room for so many numbers.
+pub fn room(dtype: Float, n: usize) -> Contents {
+    Contents::Room(dtype.bytes() * n)
 }
 
 /// One kernel with inputs of a shape.
@@ -77,7 +92,8 @@ impl Contents {
 }
 
 impl Workload {
-    /// A kernel whose arguments `args` makes of its buffers.
+    /// A kernel whose arguments `args` makes of its buffers; the bytes that it must move at the least, and the
+    /// operations of its formula.
     pub fn new<A: Arguments>(
         symbol: impl Into<String>,
         [bytes, flops]: [usize; 2],
@@ -88,6 +104,17 @@ impl Workload {
         let launch: Launch = Box::new(move |cuda, symbol, set| unsafe { cuda.launch(symbol, &args(set)) });
         let symbol = symbol.into();
         Workload { symbol, bytes: bytes as u64, flops: flops as u64, tensor_cores: false, buffers, launch }
+    }
+
+    /// The instance of `kernel` for a dtype.
+    pub fn of<A: Arguments>(
+        kernel: &str,
+        dtype: Float,
+        sizes: [usize; 2],
+        buffers: Vec<Contents>,
+        args: impl Fn(&Set) -> A + 'static,
+    ) -> Workload {
+        Workload::new(format!("{kernel}_{}", dtype.name()), sizes, buffers, args)
     }
 
     pub fn on_tensor_cores(self) -> Workload {

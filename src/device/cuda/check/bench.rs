@@ -23,6 +23,14 @@ impl Float {
         }
     }
 
+    /// Of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Float::F32 => 4,
+            Float::Bf16 => 2,
+        }
+    }
+
     /// The nearest values of this type.
     pub fn round(self, values: &[f32]) -> Vec<f32> {
         match self {

@@ -36,6 +36,7 @@ use serde::Serialize;
 
 use super::{Cuda, CudaError};
 use bench::Bench;
+pub(super) use bench::Float;
 
 /// What became of one op's kernels.
 #[derive(Clone, Debug, Serialize)]
