@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
-use autocompress::autograd::{ParamId, round_to_bf16};
+use autocompress::autograd::{ParamId, Stored, store};
 use autocompress::data::{DataConfig, TasksConfig};
 use autocompress::device::{Precision, with_threads};
 use autocompress::model::checkpoint::MtpChoice;
@@ -75,9 +75,9 @@ fn recovery_in_few_bits_learns_nearly_what_it_learns_in_bf16() {
     let _alone = alone();
     let (steps, last) = (24, 6);
     let end = |losses: &[f64]| losses[losses.len() - last..].iter().sum::<f64>() / last as f64;
-    round_to_bf16(true);
+    store(Stored::Nearest);
     let (bf16, _) = recovered(Precision::Bf16, steps);
-    round_to_bf16(false);
+    store(Stored::Own);
     println!("bf16: {:.4} → {:.4}", bf16[0], end(&bf16));
     assert!(end(&bf16) < 0.6 * bf16[0], "{bf16:?}");
     for (precision, most) in [(Precision::Fp8, 1.15), (Precision::Nvfp4, 1.4)] {

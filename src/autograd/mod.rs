@@ -3,10 +3,12 @@
 pub mod check;
 mod mask;
 mod param;
+mod stored;
 mod tape;
 pub mod transfer;
 
 pub use mask::{Draws, Mask, MaskRows, masked};
 pub use param::{GradientSink, Gradients, Param, ParamId, Params, WriteGradient};
-pub use tape::{Backward, OpTime, Tape, Var, round_to_bf16};
-pub(crate) use tape::{WIDE_PRODUCT, rounds_to_bf16};
+pub use stored::{Play, Stored, store};
+pub(crate) use stored::{WIDE_PRODUCT, on_host, round_stored};
+pub use tape::{Backward, OpTime, Tape, Var};

@@ -1,41 +1,14 @@
 //! The tape: ops in execution order, walked backwards once.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::param::{GradientSink, ParamId, Params, WriteGradient};
+use super::stored::{Narrow, stored};
 use crate::tensor::{DType, Shape, Tensor};
 use crate::{Error, Result};
 
 type Slot = usize;
-
-static ROUND: AtomicBool = AtomicBool::new(false);
-
-/// Ops whose results a GPU keeps in f32 while it computes in bf16: probabilities, weights of experts, losses.
-const WIDE: [&str; 7] =
-    ["budget_penalty", "cross_entropy", "distill_loss", "gumbel_softmax", "mask_keep", "moe_route", "to_gpu"];
-/// Its result is f32 there, its gradient is not.
-pub(crate) const WIDE_PRODUCT: &str = "linear_wide";
-
-/// For tests: from now on the CPU rounds what ops give, and the gradients of that, where a GPU stores bf16. Weights are the
-/// caller's.
-pub fn round_to_bf16(on: bool) {
-    ROUND.store(on, Ordering::Relaxed);
-}
-
-/// Whether [`round_to_bf16`] is on.
-pub(crate) fn rounds_to_bf16() -> bool {
-    ROUND.load(Ordering::Relaxed)
-}
-
-/// f32 on the host, each number the nearest of bf16; anything else as it is.
-fn round(tensor: &Tensor) -> Tensor {
-    match (tensor.gpu(), tensor.dtype()) {
-        (None, DType::F32) => tensor.cast(DType::Bf16).cast(DType::F32),
-        _ => tensor.clone(),
-    }
-}
 
 /// A value on a tape. Without a slot it is a constant: nothing flows back to it.
 #[derive(Clone, Debug)]
@@ -115,9 +88,7 @@ struct Node<'a> {
 #[derive(Clone, Copy)]
 enum Leaf {
     /// Computed by a node: its gradient is dropped once the node has used it.
-    Inner,
-    /// The same, of a value that [`round_to_bf16`] rounds: its gradient is too.
-    Rounded,
+    Inner(Option<Narrow>),
     /// Kept for [`Tape::backward`]'s caller.
     Kept,
     /// Goes to the sink.
@@ -229,8 +200,7 @@ impl<'a> Tape<'a> {
         wanted: bool,
         backward: impl FnOnce(&mut Backward<'_>) -> Result<()> + 'a,
     ) -> Vec<Var> {
-        let rounded = rounds_to_bf16() && !WIDE.contains(&op);
-        let outputs = if rounded && op != WIDE_PRODUCT { outputs.iter().map(round).collect() } else { outputs };
+        let outputs: Vec<Tensor> = outputs.into_iter().map(|output| stored(Narrow::result(op), output)).collect();
         let constant = || outputs.iter().map(|value| Var::constant(value.clone())).collect();
         let Some(recorded) = &self.recorded else { return constant() };
         let mut recorded = recorded.borrow_mut();
@@ -244,7 +214,7 @@ impl<'a> Tape<'a> {
             return constant();
         }
         let first = recorded.slots.len();
-        recorded.slots.extend(outputs.iter().map(|_| if rounded { Leaf::Rounded } else { Leaf::Inner }));
+        recorded.slots.extend(outputs.iter().map(|_| Leaf::Inner(Narrow::gradient(op))));
         recorded.nodes.push(Node {
             op,
             inputs: inputs.iter().map(|input| input.slot).collect(),
@@ -374,19 +344,23 @@ impl SlotGrads {
                 None => Ok(()),
             })
         } else {
-            let rounded = matches!(self.slots[slot], Leaf::Rounded);
-            let sum = &mut self.grads[slot];
-            let added = match sum.as_mut() {
-                Some(sum) => sum.add_assign(&grad),
+            // Each gradient is stored before they are added up, and so is their sum.
+            let store = |grad: Tensor| match self.slots[slot] {
+                Leaf::Inner(narrow) => stored(narrow, grad),
+                _ => grad,
+            };
+            let grad = store(grad);
+            match self.grads[slot].take() {
+                Some(mut sum) => {
+                    let added = sum.add_assign(&grad);
+                    self.grads[slot] = Some(store(sum));
+                    added
+                }
                 None => {
-                    *sum = Some(grad);
+                    self.grads[slot] = Some(grad);
                     Ok(())
                 }
-            };
-            if let Some(sum) = sum.as_mut().filter(|_| rounded) {
-                *sum = round(sum);
             }
-            added
         };
         self.fault = self.fault.take().or(added.err());
     }

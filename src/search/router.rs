@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::autograd::{Param, ParamId, Params, Tape, Var};
+use crate::autograd::{Param, ParamId, Params, Tape, Var, on_host};
 use crate::numerics::Philox;
 use crate::ops::embedding::embedding;
 use crate::ops::linear::linear;
@@ -69,8 +69,12 @@ impl Router {
         Router { embedding, hidden, outputs, options, start }
     }
 
-    /// The logits `[C]` of a gate.
+    /// The logits `[C]` of a gate, computed on the host.
     pub fn logits(&self, tape: &Tape<'_>, params: &Params, gate: usize) -> Result<Var> {
+        on_host(|| self.network(tape, params, gate))
+    }
+
+    fn network(&self, tape: &Tape<'_>, params: &Params, gate: usize) -> Result<Var> {
         let table = tape.param(params, self.embedding);
         let x = embedding(tape, &[gate as u32], &table, None)?;
         let hidden = relu2(tape, &linear(tape, &x, &tape.param(params, self.hidden))?, None)?;

@@ -2,6 +2,7 @@ use rayon::prelude::*;
 
 use super::rows::{gather, scatter};
 use super::{NOT_COUNTED, TokenLoss, softmax};
+use crate::autograd::round_stored;
 use crate::device::gemm::{Mat, par_matmul};
 use crate::device::parallel::rows_per_task;
 use crate::device::pool::Buffer;
@@ -63,6 +64,7 @@ pub fn forward(problem: &Problem, mut d_hidden: Option<&mut [f32]>, mut d_head: 
                 let loss = Loss::of(logits, problem.target(*row));
                 if wanted {
                     loss.gradient(logits, problem.target(*row), 1.0 / count as f64);
+                    round_stored(logits);
                 }
                 loss.nats
             })

@@ -2,6 +2,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::autograd::round_stored;
 use crate::device::gemm::{Mat, par_matmul};
 use crate::device::parallel::rows_per_task;
 use crate::device::pool::Buffer;
@@ -177,6 +178,7 @@ impl Problem {
                     for_row_pairs(teacher, student, statistics, |teacher, student, statistics| {
                         exponentials(teacher, student, statistics);
                         difference(teacher, student, statistics, weight);
+                        round_stored(student);
                     });
                     let grad = Mat::new(student, rows, chunk.len());
                     if let Some(d_hidden) = &mut d_hidden {

@@ -5,7 +5,7 @@ mod cpu;
 pub(in crate::ops) mod cuda;
 pub mod reference;
 
-use crate::autograd::{Tape, Var, WIDE_PRODUCT};
+use crate::autograd::{Tape, Var, WIDE_PRODUCT, round_stored};
 use crate::tensor::{DType, Tensor};
 
 use crate::{Error, Result};
@@ -64,6 +64,7 @@ fn split(tape: &Tape<'_>, x: &Var, weight: &Var, widths: &[usize], wide: bool) -
             let dx = Tensor::build(xv.shape().clone(), |dx| {
                 for (i, (part, dy)) in grads.iter().enumerate() {
                     part.input_grad(dy.f32(), wv.f32(), dx, i > 0);
+                    round_stored(dx);
                 }
             });
             ctx.add(0, dx);

@@ -1,9 +1,8 @@
 use super::{Part, Precision};
 use crate::Result;
-use crate::autograd::rounds_to_bf16;
+use crate::autograd::round_stored;
 use crate::device::gemm::{Mat, par_matmul};
 use crate::ops::quantize::{Blocks, Dice, hadamard, quantize};
-use half::bf16;
 
 /// What x [rows, width] decodes to once it is quantised.
 fn decoded(x: &[f32], size: [usize; 2], precision: Precision, blocks: Blocks) -> Result<Vec<f32>> {
@@ -24,9 +23,7 @@ fn decoded_gradient(
 
 /// A GPU that stores bf16 stores the transform so too.
 pub fn as_stored(mut transformed: Vec<f32>) -> Vec<f32> {
-    if rounds_to_bf16() {
-        transformed.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32());
-    }
+    round_stored(&mut transformed);
     transformed
 }
 
