@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use super::compress::{StageArgs, end};
+use super::compress::{StageArgs, check_order, end};
 use super::{Outcome, help};
 use crate::stages::compress::{Compression, Method, Stage};
 use crate::{Error, Result};
@@ -24,9 +24,10 @@ pub struct MinitronArgs {
     /// Do the stages from this one to --until again. Later ones follow when their inputs have changed.
     #[arg(long, value_name = "STAGE", value_parser = stage)]
     from: Option<Stage>,
-    /// Stop after this stage: rank, profile, screen, extract, recover, evaluate, measure or report.
-    #[arg(long, value_name = "STAGE", default_value = "report", value_parser = stage)]
-    until: Stage,
+    /// Stop after this stage: rank, profile, screen, extract, recover, evaluate, measure or report [default: the last that can be
+    /// done here: report, or evaluate for a deployment with vLLM].
+    #[arg(long, value_name = "STAGE", value_parser = stage)]
+    until: Option<Stage>,
 }
 
 fn stage(name: &str) -> Result<Stage> {
@@ -36,9 +37,7 @@ fn stage(name: &str) -> Result<Stage> {
 pub fn run(command: Command) -> Result<Outcome> {
     let Command::Minitron(MinitronArgs { stage, like, from, until }) = command;
     let StageArgs { recipe, out, quiet, json } = stage;
-    if from.is_some_and(|from| from > until) {
-        return Err(Error::Usage("--from is a later stage than --until".into()));
-    }
+    check_order(from, until)?;
     let same = |like: &PathBuf| like.canonicalize().is_ok_and(|like| out.canonicalize().is_ok_and(|out| like == out));
     if like.as_ref().is_some_and(same) {
         return Err(Error::Usage(format!("--like {}: found --out itself, expected another run", out.display())));
@@ -47,6 +46,7 @@ pub fn run(command: Command) -> Result<Outcome> {
         Some(like) => Compression::open_like(Method::Minitron, &recipe, &out, &like, quiet)?,
         None => Compression::open_for(Method::Minitron, &recipe, &out, quiet)?,
     };
+    let until = until.unwrap_or(compression.last());
     compression.run(from, until)?;
     end(&compression, until, json)
 }

@@ -4,7 +4,8 @@ use super::{Outcome, output};
 use crate::cost::{MIB, Validation};
 use crate::device::MeasuredOn;
 use crate::report::{self, Report};
-use crate::stages::compress::{Compression, Stage, profile, quickstart};
+use crate::stages::compress::profile::Basis;
+use crate::stages::compress::{Compression, Stage, extract, profile, quickstart};
 use crate::{Error, Result};
 
 /// Compress a parent to a measured student within a contract's limits: all stages, skipping what is complete.
@@ -15,9 +16,10 @@ pub struct RunArgs {
     /// Do the stages from this one to --until again. Later ones follow when their inputs have changed.
     #[arg(long, value_name = "STAGE")]
     from: Option<Stage>,
-    /// Stop after this stage: rank, profile, search, extract, recover, evaluate, measure or report.
-    #[arg(long, value_name = "STAGE", default_value = "report")]
-    until: Stage,
+    /// Stop after this stage: rank, profile, search, extract, recover, evaluate, measure or report [default: the last that can be
+    /// done here: report, or evaluate for a deployment with vLLM].
+    #[arg(long, value_name = "STAGE")]
+    until: Option<Stage>,
 }
 
 /// A recipe and where its run lives.
@@ -73,12 +75,19 @@ pub struct ValidateArgs {
 
 pub fn run(args: RunArgs) -> Result<Outcome> {
     let StageArgs { recipe, out, quiet, json } = args.stage;
-    if args.from.is_some_and(|from| from > args.until) {
-        return Err(Error::Usage("--from is a later stage than --until".into()));
-    }
+    check_order(args.from, args.until)?;
     let compression = Compression::open(&recipe, &out, quiet)?;
-    compression.run(args.from, args.until)?;
-    end(&compression, args.until, json)
+    let until = args.until.unwrap_or(compression.last());
+    compression.run(args.from, until)?;
+    end(&compression, until, json)
+}
+
+/// Refuses a first stage that comes after the last.
+pub fn check_order(from: Option<Stage>, until: Option<Stage>) -> Result<()> {
+    match (from, until) {
+        (Some(from), Some(until)) if from > until => Err(Error::Usage("--from is a later stage than --until".into())),
+        _ => Ok(()),
+    }
 }
 
 /// One stage alone. One that reads what others made makes no run directory.
@@ -102,12 +111,21 @@ pub fn end(compression: &Compression, stage: Stage, json: bool) -> Result<Outcom
     let met = if stage >= Stage::Measure { compression.met()? } else { None };
     if stage >= Stage::Profile && compression.is_complete(Stage::Profile)? {
         let profile = profile::read(compression)?;
-        // An interpreter's times are no times at all.
-        if let Some(disturbed) = profile.validation.disturbed().filter(|_| !profile.measured_on.simulated) {
-            output::note(&format!("note: {disturbed}"));
+        match &profile.basis {
+            // An interpreter's times are no times at all.
+            Basis::Here { measured_on, validation, .. } if !measured_on.simulated => {
+                if let Some(disturbed) = validation.disturbed() {
+                    output::note(&format!("note: {disturbed}"));
+                }
+            }
+            Basis::Here { .. } => {}
+            Basis::Elsewhere { estimates } => {
+                let rows = profile.table.rows.len();
+                output::note(&format!("note: {estimates} of the cost table's {rows} rows are estimates"));
+            }
         }
     }
-    if stage == Stage::Report { show(out, json) } else { done(out, stage, met, json) }?;
+    if stage == Stage::Report { show(out, json) } else { done(compression, stage, met, json) }?;
     Ok(Outcome::of(met))
 }
 
@@ -187,14 +205,31 @@ fn show(out: &Path, json: bool) -> Result<()> {
     output::line(&format!("{}", out.join("report.html").display()))
 }
 
-fn done(out: &Path, stage: Stage, met: Option<bool>, json: bool) -> Result<()> {
+/// What is predicted of a student whose deployment is not at hand; nothing before there is one.
+fn predicted(compression: &Compression, stage: Stage) -> Result<Vec<extract::Predicted>> {
+    if compression.contract.is_served_here() || stage < Stage::Extract {
+        Ok(vec![])
+    } else {
+        extract::predicted(compression)
+    }
+}
+
+fn done(compression: &Compression, stage: Stage, met: Option<bool>, json: bool) -> Result<()> {
+    let out = compression.run.path();
     let outputs: Vec<PathBuf> = stage.outputs().iter().map(|output| out.join(output)).collect();
+    let predicted = predicted(compression, stage)?;
     if json {
         let mut told = serde_json::json!({ "stage": stage.name(), "outputs": outputs });
         if let Some(met) = met {
             told["met"] = met.into();
         }
+        if !predicted.is_empty() {
+            told["predicted"] = serde_json::json!(predicted);
+        }
         return output::json(&told);
+    }
+    for limit in &predicted {
+        output::line(&limit.to_string())?;
     }
     let list: Vec<String> = outputs.iter().map(|path| path.display().to_string()).collect();
     let verdict = match met {

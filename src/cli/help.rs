@@ -62,6 +62,9 @@ help! {
     PLAN:
         "nothing",
         "plan presets/recipes/h100.toml --gpus 8 --gpu h100";
+    DRY_RUN:
+        "nothing",
+        "dry-run presets/recipes/rtx-5070.toml";
     PROFILE_PLAN:
         "OUT: short models of random weights, a manifest, and run.sh, which serves and traces them",
         "profile plan --contract presets/contracts/rtx-5070.toml --out traces";

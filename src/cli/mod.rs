@@ -3,6 +3,7 @@
 mod baseline;
 mod compress;
 mod contract;
+mod dry_run;
 mod evaluate;
 mod export;
 mod generate;
@@ -90,6 +91,8 @@ enum Command {
     Baseline(baseline::Command),
     #[command(after_help = help::PLAN)]
     Plan(plan::Args),
+    #[command(after_help = help::DRY_RUN)]
+    DryRun(dry_run::Args),
     #[command(after_help = help::INSPECT)]
     Inspect(inspect::Args),
     #[command(subcommand)]
@@ -192,6 +195,7 @@ fn run(cli: Cli) -> Result<Outcome> {
         Command::Study(args) => study::run(args).map(done),
         Command::Baseline(command) => baseline::run(command),
         Command::Plan(args) => plan::run(args).map(done),
+        Command::DryRun(args) => dry_run::run(args).map(done),
         Command::Inspect(args) => inspect::run(args).map(done),
         Command::Contract(command) => contract::run(command).map(done),
         Command::Kernels(command) => kernels::run(command, "auto").map(done),

@@ -257,6 +257,11 @@ impl Contract {
         Ok(())
     }
 
+    /// Whether this program serves models as the contract asks, so that they can be measured where it runs.
+    pub fn is_served_here(&self) -> bool {
+        self.engine == Engine::Builtin
+    }
+
     /// Refuses what this machine cannot measure.
     ///
     /// # Errors
@@ -265,7 +270,8 @@ impl Contract {
         match self.engine {
             Engine::Builtin => Ok(()),
             Engine::Vllm(_) => {
-                let expected = "\"builtin\" to measure on this machine; for vLLM see profile plan and profile ingest";
+                let expected = "\"builtin\", which this program measures; by a table of `profile ingest`, or estimates, \
+                                `run` goes as far as `evaluate`";
                 self.fault("engine", "vllm", expected)
             }
         }

@@ -5,6 +5,7 @@
 //! supernet, and the distillation loss with [`budget_penalty`] trains the router and the weights. [`repair()`] turns the
 //! gates' final probabilities into the most probable architecture within the limits.
 
+mod dry_run;
 mod job;
 mod objective;
 pub mod repair;
@@ -12,6 +13,7 @@ mod router;
 mod schedule;
 mod state;
 
+pub use dry_run::{DryRun, dry_run};
 pub use job::{Search, SearchOptions, Trained};
 pub use objective::{Budget, Penalty, Slack, budget_penalty};
 pub use repair::{Repair, repair};

@@ -160,6 +160,77 @@ workload = { batch = 1, input_tokens = 8, output_tokens = 1, prefill_chunk = 8 }
 limits = { latency_ms = 600000, memory_of_parent = 0.95 }
 ";
 
+/// Two draws of 64 tokens a step, by estimates of a GPU that is not at hand.
+const SEARCH: &str = "
+parent = 'PRESETS/parents/tiny'
+space = 'PRESETS/spaces/tiny.toml'
+contract = 'vllm.toml'
+data = { kind = 'tasks' }
+rank = { sequences = 2, length = 32 }
+[search]
+draws = 2
+router = { output_std = 0.3 }
+[search.training]
+steps = 3
+sequences = 2
+length = 64
+learning_rate = 1e-3
+[recover.training]
+steps = 1
+sequences = 2
+length = 64
+learning_rate = 1e-3
+";
+const VLLM: &str = "
+device = 'rtx-5070'
+engine = { name = 'vllm', version = '0.27.1', moe_backend = 'cutlass' }
+precision = {}
+workload = { batch = 1, input_tokens = 64, output_tokens = 16, prefill_chunk = 2048 }
+limits = { latency_of_parent = 0.7 }
+";
+
+/// Of a step's line in the search's metrics: the distillation loss, and per axis the gradients' norms.
+fn of_step(line: &serde_json::Value) -> (f64, Vec<f64>) {
+    let norms = line["logit_gradient_norms"].as_object().unwrap().values();
+    (line["distillation"].as_f64().unwrap(), norms.map(|axis| axis["distillation"].as_f64().unwrap()).collect())
+}
+
+#[test]
+fn three_steps_of_the_search_command_are_the_cpus() {
+    let (driver, none, folder) = (with_gpusim(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let presets = concat!(env!("CARGO_MANIFEST_DIR"), "/presets");
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(at("recipe.toml"), SEARCH.replace("PRESETS", presets)).unwrap();
+    std::fs::write(at("vllm.toml"), VLLM).unwrap();
+    let search = |out: &str, device: &[&str], libraries: &Path| {
+        let (recipe, out) = (at("recipe.toml"), at(out));
+        let run = |device: &[&str], libraries: &Path, command: &[&str]| {
+            let output = autocompress(&[device, command, &[&recipe, "--out", &out, "--quiet"]].concat(), libraries);
+            assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+        };
+        // What is not compared is done where it is fast.
+        for command in [&["rank"][..], &["profile"]] {
+            run(&["--precision", "f32"], none.path(), command);
+        }
+        let start = std::time::Instant::now();
+        run(device, libraries, &["search"]);
+        println!("search {device:?}: {:.1} s", start.elapsed().as_secs_f64());
+        let metrics = std::fs::read_to_string(Path::new(&out).join("search/metrics.jsonl")).unwrap();
+        metrics.lines().map(|line| of_step(&serde_json::from_str(line).unwrap())).collect::<Vec<_>>()
+    };
+    let cpu = search("cpu", &["--precision", "f32"], none.path());
+    let gpu = search("gpu", &["--device", "cuda", "--precision", "f32"], driver.path());
+    assert_eq!((cpu.len(), gpu.len()), (3, 3));
+    for (step, ((want, want_norms), (got, got_norms))) in cpu.iter().zip(&gpu).enumerate() {
+        assert!((got - want).abs() <= 1e-4 * want, "step {step}: KD {got}, the CPU {want}");
+        // From the second step on, both have gone their own way.
+        let most = if step == 0 { 1e-4 } else { 1e-2 };
+        for (got, want) in got_norms.iter().zip(want_norms) {
+            assert!((got - want).abs() <= most * want, "step {step}: {got_norms:?}, the CPU {want_norms:?}");
+        }
+    }
+}
+
 /// Says first that times are none.
 fn is_simulated(stderr: &[u8]) -> bool {
     text(stderr).starts_with("gpusim: an interpreter, no times") && text(stderr).lines().count() == 1

@@ -18,7 +18,7 @@ pub struct ModelCard {
     pub summary: String,
     /// The contract in words, a sentence each.
     pub contract: Vec<String>,
-    /// When the numbers of `limits` were measured, such as "before recovery".
+    /// When the numbers of `limits` were measured, such as "before recovery", or why they were not.
     pub measured: String,
     pub limits: Vec<CardLimit>,
     /// Of parent and student.
@@ -51,7 +51,8 @@ pub struct CardLimit {
     pub limit: f64,
     pub parent: Option<f64>,
     pub predicted: f64,
-    pub measured: f64,
+    /// `None` where the deployment is not at hand.
+    pub measured: Option<f64>,
 }
 
 /// A layer of the parent, and what is left of it.
@@ -91,21 +92,21 @@ impl ModelCard {
         if self.limits.is_empty() {
             return;
         }
-        let _ = write!(text, "\nMeasured {}:\n\n", self.measured);
+        let _ = write!(text, "\n{}:\n\n", self.measured);
         row(text, ["", "limit", "student", "predicted", "parent", "met"].map(String::from));
         row(text, ["---", "---:", "---:", "---:", "---:", "---"].map(String::from));
         for limit in &self.limits {
-            let met = if limit.at_least { limit.measured >= limit.limit } else { limit.measured <= limit.limit };
+            let met = limit.measured.map(|m| if limit.at_least { m >= limit.limit } else { m <= limit.limit });
             let value = |value: f64| format!("{} {}", precise(value), limit.unit);
             row(
                 text,
                 [
                     limit.resource.clone(),
                     format!("{} {}", if limit.at_least { "≥" } else { "≤" }, value(limit.limit)),
-                    value(limit.measured),
+                    limit.measured.map_or("-".into(), value),
                     value(limit.predicted),
                     limit.parent.map_or("-".into(), value),
-                    if met { "yes" } else { "**no**" }.into(),
+                    met.map_or("not measured", |met| if met { "yes" } else { "**no**" }).into(),
                 ],
             );
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::measure::unit_of;
+use super::profile::Basis;
 use super::{Compression, Method, extract, profile, recover, screen, search};
 use crate::model::config::Layer;
 use crate::report::{
@@ -36,20 +37,27 @@ fn card(c: &Compression, recovered: bool, known: Option<Known<'_>>) -> Result<Mo
     let shown = plain(&name);
     let is_puzzle = config.to_json()?["model_type"] == "nemotron_h_puzzle";
     let (limits, measured) = match known.filter(|_| recovered) {
-        Some(known) => (known.limits.iter().map(of_limit).collect(), "after recovery, beside the parent"),
-        None => (extracted.rounds.last().map_or(Vec::new(), of_round), "as cut out, before recovery"),
+        Some(known) => (known.limits.iter().map(of_limit).collect(), "Measured after recovery, beside the parent"),
+        None => (extracted.rounds.last().map_or(Vec::new(), of_round), "Measured as cut out, before recovery"),
     };
     let readme = c.recipe.parent.join(CARD);
     let readme = if readme.is_file() { files::read_text(&readme)? } else { String::new() };
     let [before, after] = [parent, &config].map(|config| config.parameters());
-    let on = profile::measured_on(c)?;
+    let profile = profile::read(c)?;
     let mut contract = c.contract.explain(None, None)?.words;
     let mut measured = measured.to_owned();
-    if !on.is_cpu() {
-        measured += &format!(", on {on}");
-        // What the contract's device is put aside for.
-        if let Some(served) = contract.first_mut() {
-            *served = format!("Served by this program's own engine on {on}.");
+    match &profile.basis {
+        Basis::Here { measured_on: on, .. } if !on.is_cpu() => {
+            measured += &format!(", on {on}");
+            // What the contract's device is put aside for.
+            if let Some(served) = contract.first_mut() {
+                *served = format!("Served by this program's own engine on {on}.");
+            }
+        }
+        Basis::Here { .. } => {}
+        Basis::Elsewhere { estimates } => {
+            let rows = profile.table.rows.len();
+            measured = format!("Predicted by a cost table of which {estimates} of {rows} rows are estimates");
         }
     }
     let state = if recovered {
@@ -107,7 +115,7 @@ fn of_limit(limit: &LimitResult) -> CardLimit {
         limit: limit.limit,
         parent: Some(limit.parent_measured),
         predicted: limit.student_predicted,
-        measured: limit.student_measured,
+        measured: Some(limit.student_measured),
     }
 }
 
@@ -121,7 +129,7 @@ fn of_round(round: &RoundResult) -> Vec<CardLimit> {
             limit: *limit,
             parent: None,
             predicted: of(&round.predicted),
-            measured: of(&round.measured),
+            measured: round.measured.get(resource).copied(),
         }
     };
     round.limit.iter().map(limit).collect()

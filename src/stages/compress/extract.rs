@@ -2,11 +2,12 @@
 //! and measured before it is trained any further.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::measure::{in_unit, judge};
+use super::measure::{in_unit, judge, unit_of};
 use super::profile::Profile;
 use super::{Compression, Method, card, profile, screen, search};
 use crate::cost::{Resource, measure};
@@ -113,7 +114,7 @@ pub fn run(c: &Compression) -> Result<()> {
     card::write(c, "student", None)
 }
 
-/// Cuts a repaired architecture out and measures it beside the parent.
+/// Cuts a repaired architecture out and measures it beside the parent, where it can be measured.
 fn attempt(
     c: &Compression,
     profile: &Profile,
@@ -122,6 +123,10 @@ fn attempt(
     repaired: &Repair,
 ) -> Result<(Lm, RoundResult)> {
     let student = extract(sorted, &c.space, &repaired.choice)?;
+    if !c.contract.is_served_here() {
+        let round = predicted_round(c, profile, targets, repaired)?;
+        return Ok((student, round));
+    }
     let measured = measure(&[&c.parent, &student], &c.contract, c.recipe.measure.repeats)?;
     let predicted = [&c.space.parent_choice(), &repaired.choice].map(|choice| profile.model.predict(choice));
     let [parent, predicted] = predicted;
@@ -142,6 +147,22 @@ fn attempt(
     Ok((student, round))
 }
 
+/// Of a deployment that is not at hand: what the cost model predicts, and nothing measured.
+fn predicted_round(c: &Compression, profile: &Profile, targets: &[Resource], repaired: &Repair) -> Result<RoundResult> {
+    let map = |resources: &[Resource], of: &dyn Fn(&Resource) -> f64| {
+        resources.iter().map(|r| (r.name.clone(), in_unit(&c.contract, &r.name, of(r)))).collect()
+    };
+    let limits = &profile.model.resources;
+    Ok(RoundResult {
+        target: map(targets, &|r| r.limit),
+        predicted: map(limits, &|r| r.rho(&repaired.choice.0) * r.limit),
+        measured: BTreeMap::new(),
+        limit: map(limits, &|r| r.limit),
+        met: limits.iter().all(|r| r.rho(&repaired.choice.0) <= 1.0),
+        gates_changed: repaired.gates_changed.len(),
+    })
+}
+
 /// The target, smaller by what the measured student was over the limit and by `delta`: just on the limit, the next
 /// measurement would be over it every other time.
 fn tighten(target: &Resource, round: &RoundResult, delta: f64) -> Resource {
@@ -152,6 +173,39 @@ fn tighten(target: &Resource, round: &RoundResult, delta: f64) -> Resource {
     };
     let factor = if over > 1.0 { over / (1.0 - delta) } else { 1.0 };
     Resource { limit: target.limit / factor, ..target.clone() }
+}
+
+/// A limit, and what the cost model predicts of the student, in the limit's unit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Predicted {
+    pub resource: String,
+    pub unit: &'static str,
+    pub at_least: bool,
+    pub limit: f64,
+    pub predicted: f64,
+}
+
+impl fmt::Display for Predicted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Predicted { resource, unit, at_least, limit, predicted } = self;
+        let most = if *at_least { "at least" } else { "at most" };
+        write!(f, "{resource}: predicted {predicted:.4} {unit} of {most} {limit:.4} {unit}, not measured")
+    }
+}
+
+/// What is predicted of the architecture that was cut out last.
+pub fn predicted(c: &Compression) -> Result<Vec<Predicted>> {
+    let rounds = read(c)?.rounds;
+    let limits = rounds.last().map(|round| {
+        round.limit.iter().map(|(resource, limit)| Predicted {
+            resource: resource.clone(),
+            unit: unit_of(resource),
+            at_least: resource == "throughput",
+            limit: *limit,
+            predicted: round.predicted.get(resource).copied().unwrap_or(f64::NAN),
+        })
+    });
+    Ok(limits.into_iter().flatten().collect())
 }
 
 /// Reads what [`run`] left.

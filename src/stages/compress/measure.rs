@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::profile::Basis;
 use super::{Compression, extract, profile};
 use crate::cost::{Contract, MIB, Measurement, Prediction, measure};
 use crate::device::MeasuredOn;
@@ -112,7 +113,8 @@ pub fn judge(contract: &Contract, predicted: [&Prediction; 2], measured: [&Measu
 
 /// Measures and writes `measure/measure.json`.
 pub fn run(c: &Compression) -> Result<()> {
-    let profile::Profile { model, measured_on, .. } = profile::read_here(c)?;
+    let profile::Profile { model, basis, .. } = profile::read_here(c)?;
+    let Basis::Here { measured_on, .. } = basis else { return c.contract.measured_here() };
     let student = c.load("recovered")?;
     let measured = measure(&[&c.parent, &student], &c.contract, c.recipe.measure.repeats)?;
     let parent = model.predict(&c.space.parent_choice())?;

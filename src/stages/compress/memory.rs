@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Recipe, profile};
 use crate::Result;
-use crate::cost::{Contract, Engine};
+use crate::cost::Contract;
 use crate::data::{DataConfig, sequences_of_pass};
 use crate::device::{self, memory};
 use crate::engine;
@@ -29,7 +29,8 @@ pub fn check(recipe: &Recipe, recipe_path: &Path, contract: &Contract, space: &S
     let searched = if recipe.search.train == Trained::Joint { parameters } else { 0 };
     let recover = &recipe.recover.training;
     // On a GPU whole models are served in its memory, and its driver says where that is too small.
-    let here = |needed| if device::current().is_none() { needed } else { Some(0) };
+    let is_here = contract.is_served_here() && device::current().is_none();
+    let here = |needed| if is_here { needed } else { Some(0) };
     let needs = [
         (recipe_path, "rank.length", pass(recipe.rank.sequences, recipe.rank.length, width)),
         (recipe_path, "profile.held_out", here(profile::held_out_bytes(space, &recipe.profile))),
@@ -65,9 +66,6 @@ fn evaluation(recipe: &Recipe, width: usize) -> Option<u64> {
 
 /// Caches, prompts and logits of a request, where this machine serves it.
 fn request(contract: &Contract, parent: &Config) -> Option<u64> {
-    if contract.engine != Engine::Builtin {
-        return Some(0);
-    }
     let workload = &contract.workload;
     let caches = engine::cache_bytes(parent, workload.batch, workload.capacity())?;
     let prompts = (workload.batch as u64).checked_mul(workload.input_tokens as u64)?.checked_mul(4)?;

@@ -17,6 +17,9 @@
 //! A stage that is complete is skipped while what it reads is unchanged; one that was stopped goes on where it was. What a
 //! complete stage left is verified before it is used: a file that is damaged or was edited is refused by name.
 //!
+//! Of a deployment that is not at hand, such as vLLM on another machine, [`profile`] takes a table that was measured there,
+//! estimates what that lacks, and all stages up to [`evaluate`] go by its predictions. [`measure`] refuses.
+//!
 //! A [`Method`] says how the architecture is chosen: by the search, or by the screening of the baseline Minitron++. All else
 //! is the same code. A run directory belongs to one method.
 
@@ -107,6 +110,10 @@ impl Compression {
     ) -> Result<Compression> {
         let recipe = Recipe::from_file(recipe_path)?;
         let contract = Contract::from_file(&recipe.contract)?;
+        if let Some(table) = recipe.profile.table.as_ref().filter(|_| contract.is_served_here()) {
+            let expected = "no table: what this program serves itself, it measures itself";
+            return Err(Error::input(recipe_path, "profile.table", table.display().to_string(), expected));
+        }
         let space = Space::from_file(recipe.space_of(method))?;
         let stored = load(&recipe.parent, MtpChoice::Drop)?;
         let space = SearchSpace::new(&space, &stored.lm.config)?;
@@ -203,7 +210,13 @@ impl Compression {
     /// Does the stages from the first that is not complete to `until`. With `from`, the stages from there to `until` are done
     /// again. What later stages left stays: where it was made from other inputs than there are then, they are done again when
     /// their turn comes.
+    ///
+    /// # Errors
+    /// Those of the stages; [`Error::Input`] before any work where `until` is behind [`Compression::last`].
     pub fn run(&self, from: Option<Stage>, until: Stage) -> Result<()> {
+        if until > self.last() {
+            return self.contract.measured_here();
+        }
         if let Some(from) = from {
             for stage in self.method.stages().filter(|stage| (from..=until).contains(stage)) {
                 self.discard(stage)?;
@@ -241,6 +254,11 @@ impl Compression {
             }
         }
         Ok(complete.contains(&stage))
+    }
+
+    /// The last stage that can be done where this program runs.
+    pub fn last(&self) -> Stage {
+        if self.contract.is_served_here() { Stage::Report } else { Stage::Evaluate }
     }
 
     /// Whether the measured student is within every limit; `None` before it is measured.
@@ -449,6 +467,9 @@ fn inputs(recipe: &Recipe, method: Method) -> Result<Vec<Input>> {
     };
     add("space".into(), recipe.space_of(method))?;
     add("contract".into(), &recipe.contract)?;
+    if let Some(table) = &recipe.profile.table {
+        add("table".into(), table)?;
+    }
     for path in files_in(&recipe.parent)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name == "config.json" || name.contains(".safetensors") {

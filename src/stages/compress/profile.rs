@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::measure::{in_unit, unit_of};
 use super::{Compression, ProfileRecipe};
+use crate::cost::roofline;
 use crate::cost::{
     self, Contract, CostModel, Dummy, Errors, Limits, Measurement, ProfileOptions, Resource, Table, Validation, compare,
 };
@@ -19,6 +20,16 @@ use crate::{Error, Result, files};
 
 const TABLE: &str = "cost/table.csv";
 const PROFILE: &str = "cost/profile.json";
+
+/// `cost/profile.json` of a deployment that is not at hand.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Elsewhere {
+    /// In words; where there are none, the table is of this machine.
+    deployment: String,
+    rows: usize,
+    /// How many of the rows are estimates.
+    estimates: usize,
+}
 
 /// `cost/profile.json`: whole models as they were measured after the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,25 +47,51 @@ struct WholeModel {
     measured: Measurement,
 }
 
+/// What a profile rests on.
+pub enum Basis {
+    /// The table was measured here, and is held against whole models that were measured after it.
+    Here {
+        measured_on: MeasuredOn,
+        /// The parent, then the held-out architectures.
+        choices: Vec<Choice>,
+        validation: Validation,
+    },
+    /// The table is of a deployment that is not at hand; so many of its rows are estimates.
+    Elsewhere { estimates: usize },
+}
+
+impl Basis {
+    pub fn validation(&self) -> Option<&Validation> {
+        match self {
+            Basis::Here { validation, .. } => Some(validation),
+            Basis::Elsewhere { .. } => None,
+        }
+    }
+}
+
 /// What profiling found.
 pub struct Profile {
     /// With every limit as a number: a share is of the parent's prediction, so that both sides are of the table's time.
     pub contract: Contract,
     pub model: CostModel,
     pub table: Table,
-    /// The parent, then the held-out architectures.
-    pub choices: Vec<Choice>,
-    pub validation: Validation,
-    /// Where table and models were measured.
-    pub measured_on: MeasuredOn,
+    pub basis: Basis,
     /// As the contract was written.
     shares: Limits,
 }
 
 impl Profile {
+    /// By a table of a deployment that is not at hand.
+    pub fn of_table(space: &SearchSpace, contract: &Contract, table: Table) -> Result<Profile> {
+        let shares = contract.limits;
+        let (contract, model) = resolve(space, contract, &table)?;
+        let estimates = table.rows.values().filter(|cost| cost.repeats == 0).count();
+        Ok(Profile { contract, model, table, basis: Basis::Elsewhere { estimates }, shares })
+    }
+
     /// The same measurements under a contract that differs in its limits alone.
     pub fn under(self, c: &Compression, limits: &Contract) -> Result<Profile> {
-        let (contract, model) = resolve(c, limits, &self.table)?;
+        let (contract, model) = resolve(&c.space, limits, &self.table)?;
         Ok(Profile { contract, model, shares: limits.limits, ..self })
     }
 
@@ -63,13 +100,14 @@ impl Profile {
         self.errors().into_iter().map(|(name, errors)| (name, errors.q95)).collect()
     }
 
-    /// By resource: relative errors on whole models. Where a limit is a share of the parent's time, student and parent are
+    /// By resource: relative errors on whole models; none where no models were measured. Where a limit is a share of the parent's time, student and parent are
     /// measured together, and what the machine has become slower or faster by does not count.
     pub fn errors(&self) -> BTreeMap<String, Errors> {
+        let Some(validation) = self.basis.validation() else { return BTreeMap::new() };
         let of = |resource: &Resource| match resource.name.as_str() {
-            "memory" => self.validation.memory,
-            name if self.is_share(name) => self.validation.request_less_drift,
-            _ => self.validation.request,
+            "memory" => validation.memory,
+            name if self.is_share(name) => validation.request_less_drift,
+            _ => validation.request,
         };
         self.model.resources.iter().map(|resource| (resource.name.clone(), of(resource))).collect()
     }
@@ -84,7 +122,8 @@ impl Profile {
     pub fn drift(&self) -> f64 {
         let times = self.model.resources.iter().filter(|resource| resource.name != "memory");
         let shares = times.clone().all(|resource| self.is_share(&resource.name));
-        if shares && times.count() > 0 { self.validation.drift } else { 1.0 }
+        let drift = self.basis.validation().filter(|_| shares && times.count() > 0).map(|validation| validation.drift);
+        drift.unwrap_or(1.0)
     }
 
     /// What architectures are chosen by: the resources with limits that leave the margin, limit / (1 + q), or the limits
@@ -130,8 +169,12 @@ impl Profile {
     }
 }
 
-/// Measures the table, then the parent and held-out architectures as whole models.
+/// Measures the table, then the parent and held-out architectures as whole models. Of a deployment that is not at hand, takes
+/// what was measured there and estimates the rest.
 pub fn run(c: &Compression) -> Result<()> {
+    if !c.contract.is_served_here() {
+        return take(c);
+    }
     let recipe = &c.recipe.profile;
     let options = ProfileOptions {
         repeats: recipe.repeats,
@@ -160,6 +203,24 @@ pub fn run(c: &Compression) -> Result<()> {
     let whole = WholeModels { measured_on: MeasuredOn::current(), parent: measured[0], held_out };
     files::write_json(&c.path(PROFILE), &whole)?;
     read(c)?.check_reachable()
+}
+
+fn take(c: &Compression) -> Result<()> {
+    let measured = c.recipe.profile.table.as_deref().map_or_else(|| Ok(Table::default()), Table::from_file)?;
+    let (table, _) = roofline::estimate(&c.space, &c.contract, &measured)?;
+    c.run.folder("cost")?;
+    table.save(&c.path(TABLE))?;
+    let rows = table.rows.len();
+    let profile = Profile::of_table(&c.space, &c.contract, table)?;
+    let Basis::Elsewhere { estimates } = profile.basis else { unreachable!("a table from elsewhere") };
+    let deployment = deployment(&c.contract)?;
+    files::write_json(&c.path(PROFILE), &Elsewhere { deployment, rows, estimates })?;
+    profile.check_reachable()
+}
+
+/// A contract's deployment in words.
+pub fn deployment(contract: &Contract) -> Result<String> {
+    Ok(contract.explain(None, None)?.words.into_iter().next().unwrap_or_default())
 }
 
 /// The share of the parent's that a resource is limited to, where it is.
@@ -216,18 +277,22 @@ fn smallest(space: &SearchSpace, resources: &[Resource]) -> Result<()> {
 }
 
 /// The contract with its shares as numbers, and the cost model that holds them.
-fn resolve(c: &Compression, contract: &Contract, table: &Table) -> Result<(Contract, CostModel)> {
-    let parent = CostModel::new(&c.space, contract, table)?.predict(&c.space.parent_choice())?;
+fn resolve(space: &SearchSpace, contract: &Contract, table: &Table) -> Result<(Contract, CostModel)> {
+    let parent = CostModel::new(space, contract, table)?.predict(&space.parent_choice())?;
     let resolved = contract.resolve(parent.request_seconds, parent.memory_bytes);
-    let model = CostModel::new(&c.space, &resolved, table)?;
+    let model = CostModel::new(space, &resolved, table)?;
     Ok((resolved, model))
 }
 
 /// Reads what [`run`] left.
 pub fn read(c: &Compression) -> Result<Profile> {
-    let whole: WholeModels = files::read_json(&c.path(PROFILE), "measurements of whole models")?;
     let table = Table::from_file(&c.path(TABLE))?;
-    let (contract, model) = resolve(c, &c.contract, &table)?;
+    if !c.contract.is_served_here() {
+        return Profile::of_table(&c.space, &c.contract, table);
+    }
+    let (contract, model) = resolve(&c.space, &c.contract, &table)?;
+    let shares = c.contract.limits;
+    let whole: WholeModels = files::read_json(&c.path(PROFILE), "measurements of whole models")?;
     let mut choices = vec![c.space.parent_choice()];
     let mut measured = vec![whole.parent];
     for model in whole.held_out {
@@ -236,30 +301,33 @@ pub fn read(c: &Compression) -> Result<Profile> {
     }
     let predicted = choices.iter().map(|choice| model.predict(choice)).collect::<Result<Vec<_>>>()?;
     let validation = compare(predicted.into_iter().zip(measured).collect());
-    let measured_on = whole.measured_on;
-    Ok(Profile { contract, model, table, choices, validation, measured_on, shares: c.contract.limits })
-}
-
-/// Where [`run`] measured.
-pub fn measured_on(c: &Compression) -> Result<MeasuredOn> {
-    files::read_json(&c.path(PROFILE), "measurements of whole models").map(|whole: WholeModels| whole.measured_on)
+    let basis = Basis::Here { measured_on: whole.measured_on, choices, validation };
+    Ok(Profile { contract, model, table, basis, shares })
 }
 
 /// [`read`], to measure against.
 ///
 /// # Errors
-/// [`Error::Input`] where the table was measured on another device than models would be now.
+/// [`Error::Input`] where the table was measured here, but on another device than models would be now.
 pub fn read_here(c: &Compression) -> Result<Profile> {
     let profile = read(c)?;
-    hold_to_here(&c.path(PROFILE), &profile.measured_on)?;
+    if let Basis::Here { measured_on, .. } = &profile.basis {
+        hold_to_here(&c.path(PROFILE), measured_on)?;
+    }
     Ok(profile)
 }
 
-/// Refuses the table of the run directory `run` where it was measured on another device than models would be now.
+/// Refuses the table of the run directory `run` where it was measured here, but on another device than models would be now.
 pub fn check_device(run: &Path) -> Result<()> {
+    #[derive(Deserialize)]
+    struct Origin {
+        deployment: Option<String>,
+        #[serde(default)]
+        measured_on: MeasuredOn,
+    }
     let file = run.join(PROFILE);
-    let whole: WholeModels = files::read_json(&file, "measurements of whole models")?;
-    hold_to_here(&file, &whole.measured_on)
+    let origin: Origin = files::read_json(&file, "what a cost table rests on")?;
+    if origin.deployment.is_some() { Ok(()) } else { hold_to_here(&file, &origin.measured_on) }
 }
 
 fn hold_to_here(file: &Path, measured_on: &MeasuredOn) -> Result<()> {
@@ -275,6 +343,7 @@ fn hold_to_here(file: &Path, measured_on: &MeasuredOn) -> Result<()> {
 /// Compares predictions with `count` complete architectures drawn by `seed`, measured now; the parent, and the student
 /// where there is one, are among them.
 pub fn validate(c: &Compression, count: usize, seed: u64, repeats: usize) -> Result<(Vec<Choice>, Validation)> {
+    c.contract.measured_here()?;
     let profile = read_here(c)?;
     let mut choices = vec![c.space.parent_choice()];
     if c.is_complete(super::Stage::Extract)? {

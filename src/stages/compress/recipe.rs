@@ -89,11 +89,23 @@ pub struct ProfileRecipe {
     /// Requests of each of them.
     pub held_out_repeats: usize,
     pub seed: u64,
+    /// Of a deployment that is not at hand, for all of the above: the cost table measured there, as `profile ingest` reads it.
+    /// Rows that it lacks are estimates, all of them where there is no table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<PathBuf>,
 }
 
 impl Default for ProfileRecipe {
     fn default() -> Self {
-        ProfileRecipe { repeats: 5, layers_per_run: 10, starts: 4, held_out: 8, held_out_repeats: 9, seed: 0 }
+        ProfileRecipe {
+            repeats: 5,
+            layers_per_run: 10,
+            starts: 4,
+            held_out: 8,
+            held_out_repeats: 9,
+            seed: 0,
+            table: None,
+        }
     }
 }
 
@@ -309,6 +321,7 @@ impl Recipe {
         for file in [&mut recipe.parent, &mut recipe.space, &mut recipe.contract] {
             *file = folder.join(&*file);
         }
+        recipe.profile.table = recipe.profile.table.map(|table| folder.join(table));
         recipe.minitron.space = recipe.minitron.space.map(|space| folder.join(space));
         recipe.data = recipe.data.relative_to(folder);
         recipe.evaluate.held_out = recipe.evaluate.held_out.map(|data| data.relative_to(folder));

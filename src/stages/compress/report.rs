@@ -272,7 +272,8 @@ fn cost_model_result(
 ) -> Result<CostModelResult> {
     // A share of the parent's time is held in one measurement: predictions stand at the machine's speed in it.
     let drift = profile.drift();
-    let points = profile.validation.points.iter().map(|(p, m)| (drift, p.clone(), *m));
+    let held_out = profile.basis.validation().map_or(&[][..], |validation| &validation.points);
+    let points = held_out.iter().map(|(p, m)| (drift, p.clone(), *m));
     let mut points: Vec<(f64, Prediction, Measurement)> = points.collect();
     let parent_now = measured.parent.request.median / profile.model.predict(&c.space.parent_choice())?.request_seconds;
     let drift_now = if drift == 1.0 { 1.0 } else { parent_now };

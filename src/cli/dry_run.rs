@@ -1,0 +1,155 @@
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::contract::config;
+use super::output;
+use crate::Result;
+use crate::cost::roofline;
+use crate::cost::{Contract, Prediction, Table};
+use crate::search::{DryRun, dry_run, repair};
+use crate::stages::compress::measure::{in_unit, unit_of};
+use crate::stages::compress::profile::{Profile, deployment};
+use crate::stages::compress::{Method, Recipe};
+use crate::supernet::{Choice, SearchSpace, Space};
+use crate::train::Progress;
+
+/// Search a recipe's space against its limits alone, from configurations: whether the limits can be met, and what an
+/// architecture within them costs. No weights, no data; times that were not measured are estimates.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A recipe (TOML). Its parent may be a bare config.json.
+    recipe: PathBuf,
+    /// A cost table of the deployment, instead of the recipe's profile.table. Rows that it lacks are estimated.
+    #[arg(long, value_name = "CSV")]
+    table: Option<PathBuf>,
+    /// No progress on the terminal.
+    #[arg(long)]
+    quiet: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Told {
+    deployment: String,
+    rows: usize,
+    /// Rows of the table that are estimates.
+    estimates: usize,
+    architectures: f64,
+    steps: u64,
+    limits: Vec<Limit>,
+    parameters: [u64; 2],
+    active_parameters: [u64; 2],
+    gates_changed: Vec<String>,
+    architecture: Value,
+}
+
+/// A limit, in its unit.
+#[derive(Serialize)]
+struct Limit {
+    resource: String,
+    unit: &'static str,
+    at_least: bool,
+    limit: f64,
+    parent: f64,
+    architecture: f64,
+    /// Cost over limit: the mean over the first step's draws, over the last's, of the leading candidates, and after the
+    /// repair.
+    rho: [f64; 4],
+}
+
+pub fn run(args: Args) -> Result<()> {
+    let recipe = Recipe::from_file(&args.recipe)?;
+    let contract = Contract::from_file(&recipe.contract)?;
+    let mut parent = config(&recipe.parent)?;
+    parent.mtp = None;
+    let space = SearchSpace::new(&Space::from_file(recipe.space_of(Method::Search))?, &parent)?;
+    let measured = args.table.or(recipe.profile.table.clone());
+    let measured = measured.as_deref().map_or_else(|| Ok(Table::default()), Table::from_file)?;
+    let (table, _) = roofline::estimate(&space, &contract, &measured)?;
+    let profile = Profile::of_table(&space, &contract, table)?;
+    profile.check_reachable()?;
+    let training = recipe.search.training.options("search.training");
+    let options = recipe.search.options();
+    let resources = &profile.model.resources;
+    let mut progress = Progress::new("dry run", training.steps, args.quiet);
+    let done = dry_run(&space, resources, &options, &training, &mut |step| progress.tick(step))
+        .map_err(|error| error.within_table(&args.recipe, "search"))?;
+    let told = told(&space, &profile, &done, recipe.search.delta)?;
+    if args.json { output::json(&told) } else { output::line(&text(&told)) }
+}
+
+fn told(space: &SearchSpace, profile: &Profile, done: &DryRun, delta: f64) -> Result<Told> {
+    let resources = &profile.model.resources;
+    let repaired = repair(space, &done.log_probabilities, resources, delta)?;
+    let of =
+        |choice: &Choice| -> Result<_> { Ok((profile.model.predict(choice)?, space.config_of(choice)?.parameters())) };
+    let (of_parent, parent): (Prediction, _) = of(&space.parent_choice())?;
+    let (predicted, student) = of(&repaired.choice)?;
+    let limits = resources.iter().enumerate().map(|(r, resource)| {
+        let name = resource.name.as_str();
+        let cost = |p: &Prediction| if name == "memory" { p.memory_bytes } else { p.request_seconds };
+        let of = |cost: f64| in_unit(&profile.contract, name, cost);
+        Limit {
+            resource: name.into(),
+            unit: unit_of(name),
+            at_least: name == "throughput",
+            limit: of(resource.limit),
+            parent: of(cost(&of_parent)),
+            architecture: of(cost(&predicted)),
+            rho: [done.rho[0][r], done.rho[1][r], resource.rho(&done.leading.0), repaired.rho_after[r]],
+        }
+    });
+    Ok(Told {
+        deployment: deployment(&profile.contract)?,
+        rows: profile.table.rows.len(),
+        estimates: profile.table.rows.values().filter(|cost| cost.repeats == 0).count(),
+        // Beyond the range of floats no space is.
+        architectures: space.count().to_string().parse().unwrap_or(f64::INFINITY),
+        steps: done.steps,
+        limits: limits.collect(),
+        parameters: [parent.total, student.total],
+        active_parameters: [parent.active, student.active],
+        gates_changed: repaired.gates_changed,
+        architecture: space.choice_to_json(&repaired.choice)?,
+    })
+}
+
+fn text(told: &Told) -> String {
+    let mut lines = vec![
+        told.deployment.clone(),
+        format!(
+            "{:.2e} architectures; {} steps of the router against the limits alone, no weights; {} of {} rows are estimates.",
+            told.architectures, told.steps, told.estimates, told.rows
+        ),
+        format!(
+            "{:<10} {:>14} {:>14} {:>14}   cost / limit: first step, last, leading, repaired",
+            "", "limit", "parent", "architecture"
+        ),
+    ];
+    for limit in &told.limits {
+        let value = |value: f64| format!("{value:.1} {}", limit.unit);
+        let bound = format!("{} {}", if limit.at_least { "≥" } else { "≤" }, value(limit.limit));
+        let [first, last, leading, repaired] = limit.rho;
+        lines.push(format!(
+            "{:<10} {bound:>14} {:>14} {:>14}   {first:.3}, {last:.3}, {leading:.3}, {repaired:.3}",
+            limit.resource,
+            value(limit.parent),
+            value(limit.architecture)
+        ));
+    }
+    let billions = |count: u64| count as f64 / 1e9;
+    lines.push(format!(
+        "parameters {:.3} B of {:.3} B, active {:.3} B of {:.3} B; {} gates changed by the repair",
+        billions(told.parameters[1]),
+        billions(told.parameters[0]),
+        billions(told.active_parameters[1]),
+        billions(told.active_parameters[0]),
+        told.gates_changed.len()
+    ));
+    lines.push("It is within the limits, and chosen by nothing else: what it computes was not looked at.".into());
+    lines.join("\n")
+}
