@@ -5,15 +5,16 @@ use serde_json::Value;
 
 use super::contract::config;
 use super::output;
-use crate::Result;
 use crate::cost::roofline;
 use crate::cost::{Contract, Prediction, Table};
+use crate::report::count;
 use crate::search::{DryRun, dry_run, repair};
 use crate::stages::compress::measure::{in_unit, unit_of};
 use crate::stages::compress::profile::{Profile, deployment};
 use crate::stages::compress::{Method, Recipe};
 use crate::supernet::{Choice, SearchSpace, Space};
 use crate::train::Progress;
+use crate::{Error, Result};
 
 /// Search a recipe's space against its limits alone, from configurations: whether the limits can be met, and what an
 /// architecture within them costs. No weights, no data; times that were not measured are estimates.
@@ -68,6 +69,11 @@ pub fn run(args: Args) -> Result<()> {
     parent.mtp = None;
     let space = SearchSpace::new(&Space::from_file(recipe.space_of(Method::Search))?, &parent)?;
     let measured = args.table.or(recipe.profile.table.clone());
+    if contract.is_served_here() && measured.is_none() {
+        let expected =
+            "expected --table RUN/cost/table.csv of a run: this program's own engine is measured, not estimated";
+        return Err(Error::Usage(format!("dry-run: found no cost table, {expected}")));
+    }
     let measured = measured.as_deref().map_or_else(|| Ok(Table::default()), Table::from_file)?;
     let (table, _) = roofline::estimate(&space, &contract, &measured)?;
     let profile = Profile::of_table(&space, &contract, table)?;
@@ -141,13 +147,11 @@ fn text(told: &Told) -> String {
             value(limit.architecture)
         ));
     }
-    let billions = |count: u64| count as f64 / 1e9;
+    let of = |[parent, student]: [u64; 2]| format!("{} of {}", count(student), count(parent));
     lines.push(format!(
-        "parameters {:.3} B of {:.3} B, active {:.3} B of {:.3} B; {} gates changed by the repair",
-        billions(told.parameters[1]),
-        billions(told.parameters[0]),
-        billions(told.active_parameters[1]),
-        billions(told.active_parameters[0]),
+        "parameters {}, active {}; {} gates changed by the repair",
+        of(told.parameters),
+        of(told.active_parameters),
         told.gates_changed.len()
     ));
     lines.push("It is within the limits, and chosen by nothing else: what it computes was not looked at.".into());

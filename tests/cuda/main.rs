@@ -311,6 +311,7 @@ fn commands_run_on_the_driver_that_the_loader_finds() {
     for (args, message) in [
         (&["kernels", "bench", "nothing"][..], "expected one of adamw, "),
         (&["kernels", "bench", "linear", "--shape", "8,8"], "expected M, N, K of linear, all above 0"),
+        (&["kernels", "bench", "linear", "--dtype", "u32"], "expected bf16, f32, as linear has"),
         (&["kernels", "bench", "--against", "cublaslt"], "gpusim counts and has no times to compare"),
         (&["kernels", "check", "nothing"], "expected one of adamw, "),
         (&["--device", "cpu", "kernels", "check"], "kernels run on a GPU"),

@@ -1,8 +1,10 @@
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::output;
 use crate::device::cuda::bench::{self, Ceilings, Counted, Measured, Spec, Timed};
-use crate::device::cuda::{Cuda, CudaError};
+use crate::device::cuda::{Cuda, CudaError, Registry};
 use crate::{Error, Result};
 
 #[derive(Serialize)]
@@ -35,6 +37,15 @@ pub fn run(cuda: &Cuda, asked: &Asked) -> Result<()> {
     }
     if let (Some(spec), false) = (specs.first(), shape.is_empty()) {
         spec.check(shape)?;
+    }
+    if let (Some(op), Some(dtype)) = (op, dtype) {
+        let registry = Registry::embedded()?;
+        let dtypes: BTreeSet<&str> =
+            registry.kernels().iter().filter(|kernel| kernel.op == op).map(|kernel| kernel.dtype.as_str()).collect();
+        if !dtypes.contains(dtype) {
+            let dtypes: Vec<&str> = dtypes.into_iter().collect();
+            return Err(Error::Usage(format!("--dtype {dtype}: expected {}, as {op} has", dtypes.join(", "))));
+        }
     }
     let counts = cuda.is_simulated();
     let library = if against { library(cuda, op, shape)? } else { vec![] };
