@@ -7,17 +7,18 @@ use super::objective::{Budget, Penalty, budget_penalty};
 use super::router::{Router, RouterOptions, argmax, log_probabilities, probabilities};
 use super::schedule::Annealing;
 use super::state::{GateState, SearchState, axis_norms};
+use super::token_share::{TokenShare, token_shares};
 use crate::autograd::transfer::to_gpu;
 use crate::autograd::{Draws, Gradients, Params, Tape, Var};
 use crate::cost::Resource;
 use crate::data::Batch;
 use crate::device::Place;
-use crate::model::{self, ExpertMasking, Lm, Purpose};
+use crate::model::{self, ExpertMasking, Lm, Output, Purpose};
 use crate::ops::distill_loss::DistillOptions;
 use crate::ops::gumbel_softmax::{gumbel_noise, gumbel_softmax};
 use crate::supernet::{Axis, Choice, SearchSpace};
 use crate::tensor::Tensor;
-use crate::train::{Job, StepState, Student, distillation};
+use crate::train::{Distilled, Job, StepState, Student, distillation};
 use crate::{Error, Result};
 
 /// What a search trains.
@@ -45,6 +46,8 @@ pub struct SearchOptions {
     /// The leading probability of every gate that ends the search, where the leading architecture costs what the budget
     /// asks for.
     pub converged_at: f64,
+    /// Whether each step counts which experts the supernet's tokens go to, for its line of metrics.
+    pub token_shares: bool,
 }
 
 impl Default for SearchOptions {
@@ -59,6 +62,7 @@ impl Default for SearchOptions {
             distill: DistillOptions::default(),
             recompute: false,
             converged_at: 0.95,
+            token_shares: false,
         }
     }
 }
@@ -129,6 +133,8 @@ struct StepSums {
     /// Per gate, of the distillation loss by the logits, and that loss.
     distillation: Vec<Vec<f64>>,
     loss: f64,
+    /// Per micro-batch, the supernet's [`Output::loads`]; none unless they are asked for.
+    loads: Vec<Vec<Tensor>>,
 }
 
 impl<'p> Search<'p> {
@@ -220,11 +226,13 @@ impl<'p> Search<'p> {
         let budget = logits.iter().map(|z| grads.take(z).unwrap_or_else(|| Tensor::zeros(z.shape().clone())));
         let budget = budget.collect();
         let distillation = logits.iter().map(|z| vec![0.0; z.dims()[0]]).collect();
-        self.step = Some(StepSums { step: state.step, noise, penalty, budget, distillation, loss: 0.0 });
+        let (loss, loads) = (0.0, Vec::new());
+        self.step = Some(StepSums { step: state.step, noise, penalty, budget, distillation, loss, loads });
         Ok(())
     }
 
-    /// The distillation loss of a micro-batch, and its gradient by the logits, times `share`. The weights' goes to `grads`.
+    /// The distillation loss of a micro-batch, its gradient by the logits, times `share`, and where its tokens went. The
+    /// weights' gradient goes to `grads`.
     fn distill(
         &self,
         batch: &Batch,
@@ -232,7 +240,7 @@ impl<'p> Search<'p> {
         state: &StepState,
         noise: &[Tensor],
         grads: &mut Gradients,
-    ) -> Result<(f64, Vec<Tensor>)> {
+    ) -> Result<(f64, Vec<Tensor>, Vec<Tensor>)> {
         let tape = Tape::new();
         let (logits, y) = self.draws(&tape, noise, state.step)?;
         let (y, parent) = match &self.placed {
@@ -244,11 +252,11 @@ impl<'p> Search<'p> {
         let masks = self.space.masks(&y, &tape, draws, self.options.expert_masking)?;
         let (recompute, products) = (self.options.recompute, state.products_of(batch));
         let student = Student { lm: &self.supernet, masks: Some(&masks), recompute, products };
-        let loss = distillation(&tape, parent, student, batch, &self.options.distill)?;
+        let Distilled { loss, loads } = distillation(&tape, parent, student, batch, &self.options.distill)?;
         let leaves = tape.backward(&loss, share, grads)?;
         let value = f64::from(loss.value().read_item()?);
         let dz = logits.iter().map(|z| leaves.take(z).unwrap_or_else(|| Tensor::zeros(z.shape().clone())));
-        Ok((value, dz.collect()))
+        Ok((value, dz.collect(), loads))
     }
 
     /// Walks the router backwards from the gradients of its logits.
@@ -270,6 +278,18 @@ impl<'p> Search<'p> {
             routed.is_some_and(|f| settled(f) && self.space.gates[f].candidates[argmax(&gates[f].probabilities)] == 0)
         };
         (0..gates.len()).all(|g| settled(g) || no_experts(g))
+    }
+
+    /// Of all micro-batches together. They are read here, after the step: on a GPU, once.
+    fn token_shares(&self, loads: &[Vec<Tensor>]) -> Result<Vec<(String, TokenShare)>> {
+        let layers = loads.first().map_or(0, Vec::len);
+        let mut sums = vec![Vec::new(); layers];
+        for (i, counts) in Output::counts(&loads.concat())?.into_iter().enumerate() {
+            let sum: &mut Vec<u64> = &mut sums[i % layers];
+            sum.resize(counts.len(), 0);
+            sum.iter_mut().zip(counts).for_each(|(sum, n)| *sum += u64::from(n));
+        }
+        Ok(token_shares(self.space, &sums))
     }
 
     fn state_after(&self, sums: &StepSums) -> Result<SearchState> {
@@ -296,6 +316,7 @@ impl<'p> Search<'p> {
             rho: self.resources.iter().zip(&sums.penalty.rho).zip(&leading).map(rho).collect(),
             norms: axis_norms(self.space, &sums.distillation, &budget),
             converged: within && self.is_settled(&gates),
+            token_shares: self.options.token_shares.then(|| self.token_shares(&sums.loads)).transpose()?,
             gates,
             choice,
         })
@@ -328,7 +349,8 @@ impl Job for Search<'_> {
             self.begin(state)?;
         }
         let Some(mut sums) = self.step.take() else { unreachable!("begun above") };
-        let (loss, mut dz) = self.distill(batch, share, state, &sums.noise, grads)?;
+        let (loss, mut dz, loads) = self.distill(batch, share, state, &sums.noise, grads)?;
+        sums.loads.extend(self.options.token_shares.then_some(loads));
         sums.loss += f64::from(share) * loss;
         for ((dz, budget), sum) in dz.iter_mut().zip(&sums.budget).zip(&mut sums.distillation) {
             let dz = dz.f32_mut().iter_mut();

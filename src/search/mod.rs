@@ -12,6 +12,7 @@ pub mod repair;
 mod router;
 mod schedule;
 mod state;
+mod token_share;
 
 pub use dry_run::{DryRun, dry_run};
 pub use job::{Search, SearchOptions, Trained};
@@ -20,3 +21,4 @@ pub use repair::{Repair, repair};
 pub use router::{Router, RouterOptions, argmax, log_probabilities, probabilities};
 pub use schedule::Annealing;
 pub use state::{AxisNorms, GateState, SearchState};
+pub use token_share::{TokenShare, token_shares};

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::token_share::TokenShare;
 use crate::supernet::{Axis, Choice, SearchSpace};
 
 /// A gate's candidates.
@@ -47,6 +48,8 @@ pub struct SearchState {
     pub choice: Choice,
     /// Whether every gate has moved and its leading candidate has the probability that ends the search.
     pub converged: bool,
+    /// By the expert gate's name; `None` unless [`SearchOptions::token_shares`](super::SearchOptions::token_shares) asks.
+    pub token_shares: Option<Vec<(String, TokenShare)>>,
 }
 
 impl SearchState {
@@ -71,6 +74,10 @@ impl SearchState {
         line.insert("least_leading_probability".into(), json!(least));
         line.insert("gates".into(), object(gates));
         line.insert("converged".into(), self.converged.into());
+        if let Some(shares) = &self.token_shares {
+            let shares = &mut shares.iter().map(|(gate, share)| (gate.clone(), json!(share)));
+            line.insert("expert_token_shares".into(), object(shares));
+        }
     }
 }
 

@@ -43,7 +43,8 @@ impl Job for Recover<'_> {
         let tape = Tape::new();
         let products = state.products_of(batch);
         let student = Student { lm: &self.student, masks: None, recompute: self.recompute, products };
-        let loss = distillation(&tape, self.teacher.as_ref().unwrap_or(self.parent), student, batch, &self.options)?;
+        let loss =
+            distillation(&tape, self.teacher.as_ref().unwrap_or(self.parent), student, batch, &self.options)?.loss;
         tape.backward(&loss, share, grads)?;
         Ok(f64::from(loss.value().read_item()?))
     }

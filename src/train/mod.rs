@@ -6,7 +6,7 @@ mod run;
 mod schedule;
 mod state;
 
-pub use distill::{Student, distillation};
+pub use distill::{Distilled, Student, distillation};
 pub use progress::Progress;
 pub use run::{Options, Summary, train};
 pub use schedule::Schedule;

@@ -82,6 +82,13 @@ fn check_unit(name: &str, unit: &Value) {
         assert!(steps == 3 || unit["search"]["converged"] == true, "{name}: {unit}");
         assert_eq!(unit["search"]["tokens"], steps * 2 * 64, "{name}");
         assert!(unit["search"]["distillation_gradient_norm"].as_f64().unwrap() > 0.0, "{name}: {unit}");
+        // Of the study's space: 8 experts, or the first 4.
+        let tokens = &unit["search"]["expert_tokens"];
+        assert_eq!(tokens["removable_if_even"], 0.5, "{name}: {unit}");
+        for key in ["removable", "removable_at_end"] {
+            assert!((0.0..1.0).contains(&tokens[key].as_f64().unwrap()), "{name}: {unit}");
+        }
+        assert!(tokens["busiest"].as_f64().unwrap() >= 1.0, "{name}: {unit}");
         assert!(unit["search"]["rho_before"]["memory"].is_number(), "{name}: {unit}");
     }
 }
@@ -108,6 +115,11 @@ fn a_study_compares_all_arms_and_goes_on_where_it_was() {
     }
     let norm = |arm: &str| units[&format!("0.7/0/{arm}/result.json")]["search"]["distillation_gradient_norm"].clone();
     assert!(norm("search") != norm("router_init") && norm("search") != norm("score_masking"));
+    let removable = |arm: &str| {
+        let unit = &units[&format!("0.7/0/{arm}/result.json")];
+        unit["search"]["expert_tokens"]["removable"].as_f64().unwrap()
+    };
+    assert!(removable("score_masking") < removable("search"));
     check_summary(&told, &units);
     assert_eq!(serde_json::from_slice::<Value>(&folder.read("run/study.json")).unwrap(), told);
     check_tables(&folder, &options);
@@ -160,13 +172,15 @@ fn check_tables(folder: &Folder, options: &[&str]) {
         "minitron",
         "Share 0.85: memory ≤ ",
         "memory 9",
+        "tokens to removable experts",
+        "50.0 % if all experts",
     ] {
         assert!(text.contains(part), "lacks {part:?}: {text}");
     }
     let markdown = String::from_utf8(folder.read("run/study.md")).unwrap();
     let rows: Vec<&str> = markdown.lines().filter(|line| line.starts_with("| 0.")).collect();
     assert_eq!(rows.len(), 2 * 6 + 2 * 3, "{markdown}");
-    assert!(rows.iter().all(|row| row.matches('|').count() == 10), "{markdown}");
+    assert!(rows.iter().all(|row| [10, 13].contains(&row.matches('|').count())), "{markdown}");
     assert_eq!(rows.iter().filter(|row| row.contains("M |")).count(), 2 * 6, "{markdown}");
     check_picture(&String::from_utf8(folder.read("run/study.svg")).unwrap());
 }

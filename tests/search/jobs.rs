@@ -20,13 +20,17 @@ use crate::common::{relative_difference, same_bits};
 const SPACE: &str = "hidden_size = [64, 48, 32]\n[mamba]\nheads = [8, 4]\nremove = true\n\
     [moe]\nexperts = [8, 6, 4]\nintermediate = [48, 24, 0]\nshared_intermediate = [80, 40, 0]";
 
-fn parent() -> Lm {
+pub fn parent() -> Lm {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/reference/base");
     autocompress::model::load(&dir, MtpChoice::Drop).unwrap().lm
 }
 
 fn space(parent: &Lm) -> SearchSpace {
-    SearchSpace::new(&Space::from_toml(Path::new("space.toml"), SPACE).unwrap(), &parent.config).unwrap()
+    space_of(parent, SPACE)
+}
+
+pub fn space_of(parent: &Lm, text: &str) -> SearchSpace {
+    SearchSpace::new(&Space::from_toml(Path::new("space.toml"), text).unwrap(), &parent.config).unwrap()
 }
 
 /// Parameters, roughly: every layer's sizes times d. At most `share` of the parent's.
@@ -69,7 +73,7 @@ fn parameters(space: &SearchSpace, share: f64) -> Resource {
 }
 
 /// Random tokens in documents; every row ends without a target.
-struct Noise;
+pub struct Noise;
 
 impl Source for Noise {
     fn fill(&self, place: Place, row: Row<'_>) -> autocompress::Result<()> {
@@ -84,7 +88,7 @@ impl Source for Noise {
     }
 }
 
-fn options() -> SearchOptions {
+pub fn options() -> SearchOptions {
     SearchOptions {
         draws: 2,
         annealing: Annealing { steps: 40, ..Annealing::default() },

@@ -10,3 +10,4 @@ mod objective;
 mod repair;
 mod router;
 mod schedule;
+mod token_shares;

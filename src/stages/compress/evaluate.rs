@@ -104,7 +104,7 @@ pub fn mean_loss(parent: &Lm, student: &Lm, batches: &[Batch], options: &Distill
     for batch in batches {
         let tape = Tape::inference();
         let student = Student { lm: student, masks: None, recompute: false, products: None };
-        let loss = distillation(&tape, parent, student, batch, options)?;
+        let loss = distillation(&tape, parent, student, batch, options)?.loss;
         let count = batch.valid_tokens() as u64;
         sum += f64::from(loss.value().read_item()?) * count as f64;
         tokens += count;

@@ -181,6 +181,7 @@ impl SearchRecipe {
             distill: DistillOptions { temperature: self.temperature, ..DistillOptions::default() },
             recompute: self.training.recompute,
             converged_at: self.converged_at,
+            token_shares: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{Compression, SearchRecipe, profile};
 use crate::cost::Resource;
 use crate::model::Lm;
 use crate::run::Metrics;
-use crate::search::Search;
+use crate::search::{Search, SearchOptions};
 use crate::train::train;
 use crate::{Result, files};
 
@@ -31,19 +31,22 @@ pub struct Searched {
 /// Trains in `search/` and writes `search/search.json`.
 pub fn run(c: &Compression) -> Result<()> {
     let targets = profile::read(c)?.targets();
-    let searched = search(c, &c.recipe.search, &c.sorted()?, &targets, "search")?;
+    let recipe = &c.recipe.search;
+    let searched = search(c, recipe, recipe.options(), &c.sorted()?, &targets, "search")?;
     files::write_json(&c.path(SEARCH), &searched)
 }
 
-/// One search of the run's space within `targets`, in `folder` of the run directory. `sorted` is the sorted parent.
+/// One search of the run's space within `targets`, in `folder` of the run directory. `options` are the recipe's, or more to
+/// look at; `sorted` is the sorted parent.
 pub fn search(
     c: &Compression,
     recipe: &SearchRecipe,
+    options: SearchOptions,
     sorted: &Lm,
     targets: &[Resource],
     folder: &str,
 ) -> Result<Searched> {
-    let mut search = Search::new(sorted, &c.space, targets, recipe.options(), recipe.training.seed)?;
+    let mut search = Search::new(sorted, &c.space, targets, options, recipe.training.seed)?;
     let mut progress = c.progress("search", recipe.training.steps);
     let summary =
         train(&mut search, c.source(), &recipe.training.options("search.training"), &c.run, folder, &mut progress)

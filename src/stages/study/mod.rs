@@ -17,6 +17,7 @@
 mod candidates;
 mod clock;
 mod limits;
+mod outcome;
 mod plot;
 mod summary;
 mod table;
@@ -28,10 +29,11 @@ use std::path::Path;
 
 pub use candidates::{CandidatesTold, Listed};
 pub use limits::LimitLine;
+pub use outcome::{ExpertTokens, SearchOutcome};
 pub use plot::svg;
 pub use summary::{ArmResult, SeedResult, ShareResult, Spread, StudyResult};
 pub use table::{markdown, text};
-pub use unit::{Arm, ScreeningOutcome, SearchOutcome, UnitResult};
+pub use unit::{Arm, ScreeningOutcome, UnitResult};
 
 use candidates::Candidates;
 use clock::Clock;

@@ -1,8 +1,9 @@
 //! A study as tables, for the terminal and for a Markdown page.
 
 use super::limits::LimitLine;
+use super::outcome::{ExpertTokens, SearchOutcome};
 use super::summary::{ArmResult, ShareResult, Spread, StudyResult};
-use super::unit::{Arm, SearchOutcome};
+use super::unit::Arm;
 use crate::baseline::Reach;
 use crate::supernet::Axis;
 
@@ -17,7 +18,7 @@ const RESULTS: [&str; 9] = [
     "search tokens",
     "all tokens",
 ];
-const SEARCHES: [&str; 9] = [
+const SEARCHES: [&str; 12] = [
     "share",
     "search",
     "steps",
@@ -27,6 +28,9 @@ const SEARCHES: [&str; 9] = [
     "gates changed",
     "KD gradient norm",
     "of experts",
+    "tokens to removable experts",
+    "at the end",
+    "busiest expert",
 ];
 
 /// For the terminal: columns aligned.
@@ -58,7 +62,23 @@ fn notes(result: &StudyResult) -> Vec<String> {
     if let Some(mean) = result.parent_task_mean {
         first += &format!(" The parent's task mean is {:.1} %.", 100.0 * mean);
     }
-    std::iter::once(first).chain(result.shares.iter().map(note)).collect()
+    let shares = result.shares.iter().map(note);
+    std::iter::once(first).chain(shares).chain(expert_tokens_note(result)).collect()
+}
+
+/// What the columns of tokens mean, where a search has them.
+fn expert_tokens_note(result: &StudyResult) -> Option<String> {
+    let arms = result.shares.iter().flat_map(|share| &share.arms);
+    let even =
+        arms.filter_map(outcomes).flatten().find_map(|outcome| Some(outcome.expert_tokens.as_ref()?.removable_if_even));
+    even.map(|even| {
+        format!(
+            "Tokens to removable experts: of all choices that tokens make of experts in a search's supernet, how many are of experts \
+             that not every candidate keeps, as means over steps and layers ({:.1} % if all experts were chosen equally often), and \
+             over the last 25 steps. Busiest expert: its tokens as a multiple of the mean expert's.",
+            100.0 * even
+        )
+    })
 }
 
 fn note(share: &ShareResult) -> String {
@@ -139,6 +159,10 @@ fn search_row(share: &ShareResult, arm: Arm, outcomes: &[&SearchOutcome]) -> Opt
     // The axis on which the ways of masking experts differ.
     let experts = |outcome: &SearchOutcome| outcome.distillation_gradient_norms.get(Axis::Experts.name()).copied();
     let experts: Option<Vec<f64>> = outcomes.iter().map(|outcome| experts(outcome)).collect();
+    let tokens = |value: &dyn Fn(&ExpertTokens) -> f64| {
+        let values = outcomes.iter().map(|outcome| outcome.expert_tokens.as_ref().map(value));
+        values.collect::<Option<Vec<f64>>>().and_then(|values| Spread::of(&values))
+    };
     Some(vec![
         share.share.clone(),
         arm.name().into(),
@@ -149,6 +173,9 @@ fn search_row(share: &ShareResult, arm: Arm, outcomes: &[&SearchOutcome]) -> Opt
         spread(&of(&|outcome| outcome.gates_changed.len() as f64)?, 1.0, 1),
         scientific(&of(&|outcome| outcome.distillation_gradient_norm)?),
         experts.and_then(|norms| Spread::of(&norms)).map_or("-".into(), |norm| scientific(&norm)),
+        tokens(&|tokens| tokens.removable).map_or("-".into(), |share| format!("{} %", spread(&share, 100.0, 1))),
+        tokens(&|tokens| tokens.removable_at_end).map_or("-".into(), |share| format!("{} %", spread(&share, 100.0, 1))),
+        tokens(&|tokens| tokens.busiest).map_or("-".into(), |times| format!("{} ×", spread(&times, 1.0, 2))),
     ])
 }
 

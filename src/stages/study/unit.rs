@@ -8,14 +8,13 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Study;
 use super::limits::Share;
-use super::{Bench, Study};
+use super::outcome::{SearchOutcome, searched};
 use crate::baseline;
 use crate::cost::Resource;
 use crate::model::ExpertMasking;
-use crate::run::read_lines;
-use crate::search::repair;
-use crate::stages::compress::{Compression, RecoverRecipe, SearchRecipe, evaluate, recover, screen, search};
+use crate::stages::compress::{Compression, RecoverRecipe, SearchRecipe, evaluate, recover, screen};
 use crate::supernet::{Choice, extract};
 use crate::{Error, Result, files};
 
@@ -141,25 +140,6 @@ pub struct ScreeningOutcome {
     pub tokens: u64,
     /// Of those that were trained, the best first.
     pub scores: Vec<f64>,
-}
-
-/// How a search went.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SearchOutcome {
-    /// To convergence, or to the recipe's limit.
-    pub steps: u64,
-    pub tokens: u64,
-    pub converged: bool,
-    /// Distillation loss of the masked supernet over the last steps, at most 25, in nats per token.
-    pub distillation: f64,
-    /// Cost over target of the leading candidates, by resource.
-    pub rho_before: BTreeMap<String, f64>,
-    /// Names of the gates that the repair gave another candidate than the leading one.
-    pub gates_changed: Vec<String>,
-    /// Norm of the distillation loss's gradient with respect to all logits, mean over the steps.
-    pub distillation_gradient_norm: f64,
-    /// The same by axis.
-    pub distillation_gradient_norms: BTreeMap<String, f64>,
 }
 
 impl Unit {
@@ -289,29 +269,6 @@ pub fn made_again(error: Error) -> Error {
     }
 }
 
-fn searched(
-    c: &Compression,
-    bench: &Bench,
-    recipe: &SearchRecipe,
-    targets: &[Resource],
-    folder: &str,
-) -> Result<(Choice, SearchOutcome)> {
-    let searched = search::search(c, recipe, &bench.sorted, targets, folder)?;
-    let repaired = repair(&c.space, &searched.log_probabilities, targets, recipe.delta)?;
-    let (norm, norms) = gradient_norms(&c.path(folder).join("metrics.jsonl"))?;
-    let outcome = SearchOutcome {
-        steps: searched.steps,
-        tokens: searched.tokens,
-        converged: searched.converged,
-        distillation: searched.distillation,
-        rho_before: targets.iter().map(|t| t.name.clone()).zip(repaired.rho_before).collect(),
-        gates_changed: repaired.gates_changed,
-        distillation_gradient_norm: norm,
-        distillation_gradient_norms: norms,
-    };
-    Ok((repaired.choice, outcome))
-}
-
 /// The recipe with the seed's data order: the same batches for all arms.
 fn recover_recipe(recipe: &RecoverRecipe, seed: u64) -> RecoverRecipe {
     let mut recipe = recipe.clone();
@@ -321,25 +278,4 @@ fn recover_recipe(recipe: &RecoverRecipe, seed: u64) -> RecoverRecipe {
 
 fn by_name(resources: &[Resource], rho: impl Fn(&Resource) -> f64) -> BTreeMap<String, f64> {
     resources.iter().map(|resource| (resource.name.clone(), rho(resource))).collect()
-}
-
-/// Norms of the distillation's gradient with respect to the logits: of all, and by axis; means over the steps.
-fn gradient_norms(metrics: &std::path::Path) -> Result<(f64, BTreeMap<String, f64>)> {
-    let (mut all, mut by_axis, mut steps) = (0.0, BTreeMap::<String, f64>::new(), 0.0);
-    for (i, line) in read_lines(metrics)?.iter().enumerate() {
-        let norms = line.get("logit_gradient_norms").and_then(Value::as_object).ok_or_else(|| {
-            let expected = "an object with logit_gradient_norms";
-            Error::input(metrics, format!("line {}", i + 1), "another line", expected)
-        })?;
-        let mut squares = 0.0;
-        for (axis, norm) in norms {
-            let norm = norm.get("distillation").and_then(Value::as_f64).unwrap_or(f64::NAN);
-            squares += norm * norm;
-            *by_axis.entry(axis.clone()).or_default() += norm;
-        }
-        all += squares.sqrt();
-        steps += 1.0;
-    }
-    by_axis.values_mut().for_each(|norm| *norm /= steps);
-    Ok((all / steps.max(1.0), by_axis))
 }
