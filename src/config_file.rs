@@ -12,7 +12,7 @@ use crate::{Error, Result, files};
 /// [`Error::Io`] where it cannot be read, [`Error::Input`] where it is not UTF-8, no TOML, or lacks a key, has an unknown
 /// one (the known ones are named, the nearest first) or one of another type.
 pub fn read<T: DeserializeOwned>(path: &Path, whole: &str) -> Result<T> {
-    parse(path, &files::read_text(path)?, whole)
+    parse(path, &files::read_input_text(path)?, whole)
 }
 
 /// Parses `text`; `path` is for error messages only.

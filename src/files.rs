@@ -4,21 +4,24 @@
 //! the folder that holds it is synced too, so that the rename itself survives a power cut. A failure on the way (a full
 //! disk, a kill) leaves what was there before.
 
-use std::ffi::{OsStr, OsString};
+mod leftovers;
+mod read;
+
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, IsTerminal, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use crate::{Error, Result};
+use leftovers::{hold, temporary_beside};
+pub use leftovers::{is_temporary, remove_leftovers};
+pub use read::{
+    open, open_input, open_to_change, read, read_input, read_input_json, read_input_text, read_json, read_text,
+};
 
-/// Machines that share a disk do not see each other's processes: what one of them is writing changes more often.
-const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+use crate::{Error, Result};
 
 /// Writes the file `path` through `write`, atomically.
 ///
@@ -41,6 +44,8 @@ pub struct AtomicFile {
     /// None once sealed.
     writer: Option<BufWriter<File>>,
     committed: bool,
+    /// Says that the temporary file is no leftover.
+    _held: Option<File>,
 }
 
 impl AtomicFile {
@@ -56,8 +61,8 @@ impl AtomicFile {
         }
         let temporary = temporary_beside(target)?;
         let file = File::create_new(&temporary).map_err(Error::io(target, "create"))?;
-        let writer = Some(BufWriter::with_capacity(1 << 18, file));
-        Ok(Self { target: target.to_path_buf(), temporary, writer, committed: false })
+        let (held, writer) = (hold(&temporary), Some(BufWriter::with_capacity(1 << 18, file)));
+        Ok(Self { target: target.to_path_buf(), temporary, writer, committed: false, _held: held })
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -109,17 +114,14 @@ pub fn replace_dir(
     carry: impl Fn(&OsStr) -> bool,
     build: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
+    check_folder_place(target)?;
     // A link to a folder stays a link: what it points to is replaced.
     let target = &fs::canonicalize(target).unwrap_or_else(|_| target.to_path_buf());
-    let exists = match fs::metadata(target) {
-        Ok(meta) if meta.is_dir() => true,
-        Ok(_) => return Err(Error::input(target, "path", "a file", "a folder, or nothing")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-        Err(error) => return Err(Error::io(target, "read")(error)),
-    };
+    let exists = target.is_dir();
     fs::create_dir_all(parent(target)).map_err(Error::io(parent(target), "create"))?;
     let temporary = temporary_beside(target)?;
     fs::create_dir(&temporary).map_err(Error::io(target, "create"))?;
+    let _held = hold(&temporary);
     let result = build(&temporary)
         .and_then(|()| if exists { carry_over(target, &temporary, &carry) } else { Ok(()) })
         .and_then(|()| sync_tree(&temporary))
@@ -130,61 +132,11 @@ pub fn replace_dir(
     result
 }
 
-/// Removes what earlier processes that were killed left half-built in `dir` and in the folders below it; links are not
-/// followed. The caller must know that no other process writes there.
-pub fn remove_leftovers(dir: &Path) -> Result<()> {
-    for entry in fs::read_dir(dir).map_err(Error::io(dir, "read"))? {
-        let entry = entry.map_err(Error::io(dir, "read"))?;
-        let path = entry.path();
-        let is_dir = entry.file_type().map_err(Error::io(&path, "read"))?.is_dir();
-        if is_temporary(&entry.file_name()) {
-            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            removed.map_err(Error::io(&path, "remove"))?;
-        } else if is_dir {
-            remove_leftovers(&path)?;
-        }
-    }
-    Ok(())
-}
-
 /// Removes the folder `path` so that no reader ever sees it half removed.
 pub fn remove_dir(path: &Path) -> Result<()> {
-    let temporary = temporary_beside(path)?;
+    let (temporary, _held) = (temporary_beside(path)?, hold(path));
     fs::rename(path, &temporary).map_err(Error::io(path, "remove"))?;
     fs::remove_dir_all(&temporary).map_err(Error::io(path, "remove"))
-}
-
-/// Removes what killed processes left of earlier attempts at `name` in `dir`: unchanged for [`ABANDONED`], and of processes
-/// that this machine does not have. It is only a courtesy: what cannot be removed stays.
-fn remove_abandoned(dir: &Path, name: &OsStr) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
-    let prefix = format!(".{}.", name.to_string_lossy());
-    for entry in entries.flatten() {
-        let found = entry.file_name();
-        let text = found.to_string_lossy();
-        let process =
-            text.strip_prefix(&prefix).and_then(|numbers| numbers.split_once('-')).map(|(process, _)| process);
-        let Some(process) = process.filter(|_| is_temporary(&found)) else { continue };
-        let Ok(meta) = entry.metadata() else { continue };
-        let age = meta.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
-        if age < ABANDONED || Path::new("/proc").join(process).exists() {
-            continue;
-        }
-        let _ = if meta.is_dir() { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) };
-    }
-}
-
-/// True for a name that this module gives to what it has not finished: `.NAME.PID-N.tmp`. Other programs' temporary
-/// files have other names.
-pub fn is_temporary(name: &OsStr) -> bool {
-    let numbers = |name: &str| {
-        let (rest, numbers) = name.strip_prefix('.')?.strip_suffix(".tmp")?.rsplit_once('.')?;
-        let (process, count) = numbers.split_once('-')?;
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        Some(!rest.is_empty() && digits(process) && digits(count))
-    };
-    // A name may hold anything; what this module adds to it is ASCII.
-    numbers(&name.to_string_lossy()).unwrap_or(false)
 }
 
 /// Writes a value as indented JSON, atomically.
@@ -193,35 +145,26 @@ pub fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
     write_atomic(path, |file| writeln!(file, "{text}"))
 }
 
-/// Reads a value from JSON; `whole` says what it should be.
-pub fn read_json<T: serde::de::DeserializeOwned>(path: &Path, whole: &str) -> Result<T> {
-    serde_json::from_str(&read_text(path)?)
-        .map_err(|error| Error::input(path, format!("line {}", error.line()), error.to_string(), whole))
-}
-
-/// Opens a file to read. Devices are refused: some never end (`/dev/zero`). A terminal and a pipe may be read.
-pub fn open(path: &Path) -> Result<File> {
-    let file = File::open(path).map_err(Error::io(path, "read"))?;
-    let kind = file.metadata().map_err(Error::io(path, "read"))?.file_type();
-    if kind.is_char_device() && !file.is_terminal() {
-        return Err(Error::input(path, "path", "a device", "a file"));
+/// Refuses a place where no folder can be or be made: a file or a device is there or on the way to it, or a link that leads
+/// nowhere. Nothing is made.
+pub fn check_folder_place(path: &Path) -> Result<()> {
+    for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
+        let found = match (fs::metadata(part), fs::symlink_metadata(part)) {
+            (Ok(found), _) if found.is_dir() => return Ok(()),
+            (Ok(found), _) => read::name_of(found.file_type()).to_owned(),
+            (Err(_), Ok(link)) if link.is_symlink() => {
+                let to = fs::read_link(part).map(|to| to.display().to_string()).unwrap_or_default();
+                format!("a link to {to}, where nothing is")
+            }
+            (Err(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(Error::io(part, "read")(error));
+            }
+            // Nothing is there yet, or it is below a file: what it is in decides.
+            _ => continue,
+        };
+        return Err(Error::input(part, "path", found, "a folder, or nothing"));
     }
-    Ok(file)
-}
-
-/// Reads a whole file, as [`open`] opens it.
-pub fn read(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open(path)?.read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
-    Ok(bytes)
-}
-
-/// Reads a whole text file; text that is not UTF-8 is an input error.
-pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = read(path)?;
-    String::from_utf8(bytes).map_err(|error| {
-        Error::input(path, format!("byte {}", error.utf8_error().valid_up_to()), "no valid UTF-8", "UTF-8 text")
-    })
+    Ok(())
 }
 
 /// Syncs the folder itself: the names in it, not the files.
@@ -235,17 +178,6 @@ pub fn parent(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
-}
-
-/// `.NAME.PID-N.tmp` in the same folder: no other process or thread has that name.
-fn temporary_beside(path: &Path) -> Result<PathBuf> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().ok_or_else(|| Error::Usage(format!("{}: not the name of a file", path.display())))?;
-    remove_abandoned(parent(path), name);
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}-{}.tmp", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
-    Ok(parent(path).join(temporary))
 }
 
 fn carry_over(from: &Path, to: &Path, carry: &dyn Fn(&OsStr) -> bool) -> Result<()> {
@@ -268,8 +200,9 @@ fn carry_entry(from: &Path, to: &Path) -> Result<()> {
         let points_to = fs::read_link(from).map_err(Error::io(from, "read"))?;
         std::os::unix::fs::symlink(points_to, to).map_err(Error::io(to, "create"))
     } else {
-        // Some file systems have no hard links.
-        fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(|_| ())).map_err(Error::io(to, "copy"))
+        // Some file systems have no hard links. A pipe's content cannot be copied.
+        let copy = |error| if kind.is_file() { fs::copy(from, to).map(drop) } else { Err(error) };
+        fs::hard_link(from, to).or_else(copy).map_err(Error::io(to, "copy"))
     }
 }
 
@@ -288,6 +221,7 @@ fn sync_tree(dir: &Path) -> Result<()> {
 
 fn swap_in(built: &Path, target: &Path, exists: bool) -> Result<()> {
     if exists {
+        let _held = hold(target);
         match renameat_with(CWD, built, CWD, target, RenameFlags::EXCHANGE) {
             // `built` now names the old folder.
             Ok(()) => fs::remove_dir_all(built).map_err(Error::io(built, "remove"))?,
@@ -308,7 +242,7 @@ fn swap_in(built: &Path, target: &Path, exists: bool) -> Result<()> {
 /// For file systems that cannot exchange two names (some network ones). Between the renames the old folder is complete
 /// but under a temporary name.
 fn swap_by_two_renames(built: &Path, target: &Path) -> Result<()> {
-    let old = temporary_beside(target)?;
+    let (old, _held) = (temporary_beside(target)?, hold(target));
     fs::rename(target, &old).map_err(Error::io(target, "replace"))?;
     if let Err(error) = fs::rename(built, target) {
         fs::rename(&old, target).map_err(Error::io(target, "restore"))?;
@@ -424,48 +358,27 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_a_killed_process_are_removed() {
+    fn a_folder_has_no_place_where_a_file_a_device_or_a_broken_link_is() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(".a.12-0.tmp"), "").unwrap();
-        fs::create_dir(dir.path().join(".b.12-1.tmp")).unwrap();
-        let below = dir.path().join("search/checkpoints");
-        fs::create_dir_all(below.join(".step-00000002.7-3.tmp")).unwrap();
-        fs::write(below.join(".step-00000002.7-3.tmp/state"), "").unwrap();
-        let others = [".mine.tmp", ".mine.1.tmp", ".mine.a-1.tmp", ".1-1.tmp", "kept.1-1.tmp"];
-        others.iter().for_each(|name| fs::write(below.join(name), "").unwrap());
-        let elsewhere = tempfile::tempdir().unwrap();
-        fs::write(elsewhere.path().join(".a.12-0.tmp"), "").unwrap();
-        std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("link")).unwrap();
-        remove_leftovers(dir.path()).unwrap();
-        assert_eq!(names(dir.path()), ["link", "search"]);
-        assert_eq!(names(elsewhere.path()), [".a.12-0.tmp"]);
-        assert_eq!(names(&below), [".1-1.tmp", ".mine.1.tmp", ".mine.a-1.tmp", ".mine.tmp", "kept.1-1.tmp"]);
-    }
-
-    #[test]
-    fn old_leftovers_of_the_same_name_go_when_it_is_written_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let (gone, running) = (u32::MAX, std::process::id());
-        let old = |name: String| {
-            fs::create_dir(dir.path().join(&name)).unwrap();
-            fs::write(dir.path().join(&name).join("part"), "").unwrap();
-            let day_old = std::time::SystemTime::now() - ABANDONED - Duration::from_secs(1);
-            File::open(dir.path().join(&name)).unwrap().set_modified(day_old).unwrap();
-        };
-        old(format!(".model.{gone}-0.tmp"));
-        old(format!(".model.{running}-77.tmp"));
-        old(format!(".other.{gone}-0.tmp"));
-        fs::create_dir(dir.path().join(format!(".model.{gone}-1.tmp"))).unwrap(); // a moment old
-        replace_dir(&dir.path().join("model"), |_| true, |_| Ok(())).unwrap();
-        let mut kept = [format!(".model.{running}-77.tmp"), format!(".other.{gone}-0.tmp"), "model".into()].to_vec();
-        kept.push(format!(".model.{gone}-1.tmp"));
-        kept.sort();
-        assert_eq!(names(dir.path()), kept);
-    }
-
-    #[test]
-    fn endless_devices_are_refused() {
-        let error = read_text(Path::new("/dev/zero")).unwrap_err();
-        assert!(error.to_string().contains("found a device, expected a file") && error.exit_code() == 2, "{error}");
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("file"), "a file").unwrap();
+        std::os::unix::fs::symlink("nowhere", at("link")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        std::os::unix::fs::symlink("folder", at("whole")).unwrap();
+        let below = |path: &str| [PathBuf::from(path), at(path), at(path).join("deep/er")];
+        for (path, found) in
+            [("file", "a file"), ("/dev/null", "a device"), ("link", "a link to nowhere, where nothing is")]
+        {
+            for place in &below(path)[1..] {
+                let error = check_folder_place(place).unwrap_err();
+                let text = format!("{}: path: found {found}, expected a folder, or nothing", at(path).display());
+                assert!(error.to_string() == text && error.exit_code() == 2, "{error}");
+                assert!(matches!(replace_dir(place, |_| true, |_| panic!("built")), Err(Error::Input { .. })));
+            }
+        }
+        for path in ["folder", "whole", "none"] {
+            below(path)[1..].iter().for_each(|place| check_folder_place(place).unwrap());
+        }
+        assert_eq!(names(dir.path()), ["file", "folder", "link", "whole"]);
     }
 }

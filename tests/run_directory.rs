@@ -120,7 +120,7 @@ fn what_is_no_run_is_left_alone() {
     assert_eq!(names(dir.path()), ["thesis.tex"]);
     // A place that cannot be a folder.
     let under_a_file = dir.path().join("thesis.tex/run");
-    assert!(matches!(open(&under_a_file), Err(Error::Io { .. })));
+    refused(open(&under_a_file), &["thesis.tex: path: found a file", "expected a folder"]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn check_place(args: &Args) -> Result<()> {
 pub fn run(args: Args) -> Result<()> {
     check_place(&args)?;
     let lm = crate::model::load(&args.model, MtpChoice::Drop)?.lm;
-    let sequences: Vec<Vec<u32>> = files::read_json(&args.tokens, "a list of lists of token ids")?;
+    let sequences: Vec<Vec<u32>> = files::read_input_json(&args.tokens, "a list of lists of token ids")?;
     check(&args.tokens, &sequences, lm.config.vocab_size)?;
     let lm = lm.at_current_place()?.unwrap_or(lm);
     let logits: Vec<Logits> =

@@ -126,7 +126,7 @@ impl Contract {
     /// [`Error::Input`] naming the file and the key: an unknown key, a size of 0, a limit that is no positive number, no
     /// limit at all, or a throughput limit where nothing is generated.
     pub fn from_file(path: &Path) -> Result<Contract> {
-        Contract::from_toml(path, &files::read_text(path)?)
+        Contract::from_toml(path, &files::read_input_text(path)?)
     }
 
     /// Parses `text`; `file` is for error messages only.

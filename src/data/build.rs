@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::data::shards::ShardWriter;
 use crate::data::tokenizer::Tokenizer;
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
@@ -37,6 +37,7 @@ pub fn build_shards(
     options: BuildOptions,
 ) -> Result<Built> {
     let folder = folder.as_ref();
+    files::check_folder_place(folder)?;
     let is_new = !folder.exists();
     std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
     let built = build_in(documents, tokenizer, folder, options);

@@ -16,14 +16,13 @@
 //!
 //! The header stands in the file itself, so that a shard is renamed into place as one.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
 use crate::files::AtomicFile;
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 const MAGIC: &[u8; 8] = b"ACTOKENS";
 const VERSION: u32 = 1;
@@ -47,7 +46,7 @@ impl Shard {
     /// [`Error::Io`] where it cannot be read, [`Error::Input`] naming what is wrong with it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
-        let file = File::open(&path).map_err(Error::io(&path, "read"))?;
+        let file = files::open(&path)?;
         let found = file.metadata().map_err(Error::io(&path, "read"))?.len();
         if found < HEADER as u64 {
             return Err(Error::input(&path, "length", format!("{found} bytes"), format!("a header of {HEADER} bytes")));

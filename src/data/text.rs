@@ -36,7 +36,7 @@ pub enum Record {
 /// [`Error::Io`] where it cannot be read; [`Error::Input`] where it is not UTF-8, or holds no text.
 pub fn read_text(path: impl AsRef<Path>, separation: Separation) -> Result<Vec<String>> {
     let path = path.as_ref();
-    let bytes = files::read(path)?;
+    let bytes = files::read_input(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let found = format!("byte {:#04x}", error.as_bytes()[at]);
@@ -84,7 +84,7 @@ impl Records {
     /// [`Error::Io`] where the file cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
-        let file = files::open(&path)?;
+        let file = files::open_input(&path)?;
         Ok(Self { reader: BufReader::new(file), path, line: 0 })
     }
 

@@ -1,12 +1,11 @@
 //! SHA-256 digests, as lower-case hexadecimal text.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// The digest of `bytes`: 64 hexadecimal digits.
 pub fn digest_bytes(bytes: &[u8]) -> String {
@@ -15,7 +14,7 @@ pub fn digest_bytes(bytes: &[u8]) -> String {
 
 /// The digest of a file's content, read in pieces.
 pub fn digest_file(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(Error::io(path, "open"))?;
+    let mut file = files::open(path)?;
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
     loop {
         match file.read(&mut buffer).map_err(Error::io(path, "read"))? {

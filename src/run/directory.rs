@@ -106,6 +106,7 @@ pub fn is_run(path: &Path) -> bool {
 
 /// A folder with content but without a recipe and its inputs is somebody's, and no run: a recipe alone is a user's own.
 fn refuse_foreign(path: &Path) -> Result<()> {
+    files::check_folder_place(path)?;
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -127,8 +128,7 @@ fn refuse_foreign(path: &Path) -> Result<()> {
 
 fn lock(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
-    let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-    let mut file = open.map_err(Error::io(&path, "write"))?;
+    let mut file = files::open_to_change(&path)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

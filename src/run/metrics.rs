@@ -22,8 +22,7 @@ impl Metrics {
     /// What a resumed run will write again is cut: everything from the first line on whose `step` `keep_while` rejects.
     /// A last line that a kill left half-written is cut too; any other line that is no JSON object is an error.
     pub fn open(path: &Path, keep_while: impl Fn(u64) -> bool) -> Result<Metrics> {
-        let open = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        let mut file = open.map_err(Error::io(path, "open"))?;
+        let mut file = files::open_to_change(path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
         let kept = kept_length(path, &bytes, keep_while)?;
@@ -41,7 +40,7 @@ impl Metrics {
     /// The numbers under `key` in the last lines that have it, at most `count`, in the file's order. They are read back
     /// from the file, so that they are the same for the process that wrote them and for a later one.
     pub fn last(&self, key: &str, count: usize) -> Result<Vec<f64>> {
-        let bytes = std::fs::read(&self.path).map_err(Error::io(&self.path, "read"))?;
+        let bytes = files::read(&self.path)?;
         let number = |line: &[u8]| serde_json::from_slice::<Value>(line).ok()?.get(key)?.as_f64();
         let mut last: Vec<f64> = bytes.rsplit(|&byte| byte == b'\n').filter_map(number).take(count).collect();
         last.reverse();

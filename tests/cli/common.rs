@@ -247,6 +247,30 @@ impl Folder {
     }
 }
 
+/// All regular files below a folder, sorted.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else if path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Puts a pipe in the place of a file, and gives what was in it.
+pub fn as_pipe(path: &Path) -> Vec<u8> {
+    let content = fs::read(path).unwrap();
+    fs::remove_file(path).unwrap();
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+    content
+}
+
 /// Rewrites the header and the data of a model's `model.safetensors`.
 pub fn edit_weights(model: &str, edit: impl FnOnce(&mut Map<String, Value>, &mut Vec<u8>)) {
     let path = Path::new(model).join("model.safetensors");

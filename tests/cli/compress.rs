@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use autocompress::run::digest_file;
 use serde_json::{Value, json};
 
-use super::common::{Folder, Outcome, command, contract, run, tokenizer};
+use super::common::{Folder, Outcome, as_pipe, command, contract, files_below, run, tokenizer};
 
 const SPACE: &str = "hidden_size = [128, 96, 64]\n[mamba]\nheads = [16, 8]\n\
                      [moe]\nexperts = [16, 8]\nintermediate = [64, 32, 0]\nshared_intermediate = [128, 64, 0]\n";
@@ -244,6 +244,18 @@ fn damaged_outputs_are_refused(recipe: &str, out: &str) {
         }
         fs::write(&path, before).unwrap();
     }
+    // Nobody writes to a pipe in a file's place, and nothing waits for it.
+    for path in files_below(Path::new(out)) {
+        let before = as_pipe(&path);
+        let outcome = compress(&["report", recipe, "--out", out]);
+        if outcome.code != Some(0) {
+            outcome.failed(2, &[]);
+        }
+        if !path.is_file() {
+            fs::remove_file(&path).unwrap();
+        }
+        fs::write(&path, before).unwrap();
+    }
     let marker = Path::new(out).join("stages/recover.json");
     let before = fs::read(&marker).unwrap();
     fs::write(&marker, "{").unwrap();
@@ -351,7 +363,8 @@ fn broken_recipes_are_refused_before_any_work() {
     compress(&["run", &recipe, "--out", own]).refused(2, &["run directory", "a folder without"]);
     assert!(!folder.path().join("lock").exists());
     fs::write(folder.at("plain"), "a file").unwrap();
-    compress(&["run", &recipe, "--out", &folder.at("plain/run")]).refused(2, &["plain/run", "Not a directory"]);
+    compress(&["run", &recipe, "--out", &folder.at("plain/run")])
+        .refused(2, &["plain: path: found a file, expected a folder"]);
     compress(&["run", &folder.at("none.toml"), "--out", &folder.at("run")]).refused(2, &["none.toml", "read"]);
     compress(&["run", &recipe, "--out", &folder.at("run"), "--until", "serch"]).failed(2, &["serch", "search"]);
     compress(&["run", &recipe, "--out", &folder.at("run"), "--from", "report", "--until", "rank"])

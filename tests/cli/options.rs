@@ -35,7 +35,11 @@ fn options_out_of_range_are_refused_by_name() {
     let folder = Folder::new();
     let text = folder.file("a.txt", "a");
     run(["tokenize", &text, "--out", &folder.at("out"), "--tokens-per-shard", "0"]).failed(2, &["--tokens-per-shard"]);
-    assert_eq!(folder.names(""), ["a.txt"]);
+    for out in ["a.txt", "a.txt/below"] {
+        let parts = ["a.txt: path: found a file, expected a folder"];
+        run(["tokenize", &text, "--out", &folder.at(out)]).refused(2, &parts);
+    }
+    assert_eq!((folder.names(""), folder.text("a.txt")), (vec!["a.txt".into()], "a".into()));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn text_that_is_no_recipe_is_refused_by_line_and_key() {
     folder.pretrain(&folder.file("r.toml", ""), "run").refused(2, &["r.toml", "missing field `model`"]);
     folder.pretrain(&folder.file("r.toml", [0xff]), "run").refused(2, &["r.toml", "UTF-8"]);
     folder.pretrain(&folder.at("none.toml"), "run").refused(2, &["none.toml", "No such file"]);
-    folder.pretrain(&folder.at(""), "run").refused(2, &["Is a directory"]);
+    folder.pretrain(&folder.at(""), "run").refused(2, &["found a folder, expected a file"]);
     assert_eq!(folder.names(""), ["r.toml"]);
 }
 

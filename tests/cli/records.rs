@@ -26,8 +26,8 @@ fn texts_that_are_none_are_refused_and_nothing_is_written() {
         assert!(!folder.path().join("out").exists(), "{name}");
     }
     run(["tokenize", &folder.at("none.txt"), "--out", &out]).refused(2, &["none.txt", "No such file"]);
-    run(["tokenize", &folder.at(""), "--out", &out]).refused(2, &["Is a directory"]);
-    run(["tokenize", &good, "--out", &good]).refused(1, &["good.txt"]);
+    run(["tokenize", &folder.at(""), "--out", &out]).refused(2, &["found a folder, expected a file"]);
+    run(["tokenize", &good, "--out", &good]).refused(2, &["good.txt", "found a file, expected a folder"]);
     run(["tokenize", &good, "--out", &out]).ok();
     let before = folder.read("out/shard-00000.bin");
     run(["tokenize", &good, "--out", &out]).refused(2, &["out", ".bin"]);

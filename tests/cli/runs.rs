@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{Folder, command, run, tokenizer, wait};
+use crate::common::{Folder, as_pipe, command, files_below, run, tokenizer, wait};
 
 const TASKS: &str = "kind = \"tasks\"";
 
@@ -36,8 +36,8 @@ fn folders_that_are_no_run_of_this_recipe_are_refused_and_kept() {
     folder.pretrain(&recipe, "mine").refused(2, &["mine", "thesis.txt", "an empty folder"]);
     assert_eq!(folder.names("mine"), ["thesis.txt"]);
     folder.file("file", "");
-    folder.pretrain(&recipe, "file").refused(2, &["file", "Not a directory"]);
-    folder.pretrain(&recipe, "file/run").refused(2, &["file/run", "Not a directory"]);
+    folder.pretrain(&recipe, "file").refused(2, &["file: path: found a file, expected a folder, or nothing"]);
+    folder.pretrain(&recipe, "file/run").refused(2, &["file: path: found a file, expected a folder, or nothing"]);
     let outcome = run(["pretrain", &recipe, "--out", "/proc/run"]);
     outcome.refused(1, &["/proc/run", "cannot create"]);
     folder.pretrain(&recipe, "run").ok();
@@ -69,6 +69,36 @@ fn a_finished_run_says_the_same_again_and_restores_its_model() {
     assert_eq!(first["loss"].as_f64().unwrap(), losses.iter().sum::<f64>() / 4.0);
     let said = run(["pretrain", &recipe, "--out", &folder.at("run"), "--quiet"]).ok().out;
     assert!(said.starts_with("4 steps, 1.0 K tokens, loss 5.") && said.contains("run/model"), "{said}");
+}
+
+/// A pipe that nobody writes to, in the place of any file of a run, is no file: nothing waits for it.
+#[test]
+fn pipes_in_the_place_of_files_do_not_hang() {
+    let folder = Folder::new();
+    let recipe = folder.recipe(TASKS);
+    let first = folder.pretrain(&recipe, "run").json();
+    let mut refused = Vec::new();
+    for path in files_below(&folder.path().join("run")) {
+        let name = path.strip_prefix(folder.path().join("run")).unwrap().display().to_string();
+        let kept = as_pipe(&path);
+        let outcome = folder.pretrain(&recipe, "run");
+        // Checkpoints that are not whole are passed over; the model is written again.
+        match outcome.code {
+            Some(0) => assert_eq!(outcome.json(), first, "{name}"),
+            _ => {
+                outcome.failed(2, &[&name]);
+                refused.push(name);
+            }
+        }
+        if path.exists() && !path.is_file() {
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, kept).unwrap();
+        }
+    }
+    for name in ["inputs.json", "lock", "pretrain/metrics.jsonl", "recipe.toml"] {
+        assert!(refused.contains(&name.to_owned()), "{name}: {refused:?}");
+    }
+    assert_eq!(folder.pretrain(&recipe, "run").json(), first);
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! An Nsight Systems export (`nsys export --type sqlite`), opened and checked.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// The major version of the exports' schema that is read here.
 const SCHEMA: u32 = 3;
@@ -143,7 +142,7 @@ fn fault(path: &Path) -> impl FnOnce(rusqlite::Error) -> Error {
 /// SQLite reads a truncated file until it comes to the missing part; its header tells at once.
 fn check_length(path: &Path) -> Result<()> {
     let mut header = [0u8; 100];
-    let mut file = File::open(path).map_err(Error::io(path, "read"))?;
+    let mut file = files::open(path)?;
     let found = file.metadata().map_err(Error::io(path, "read"))?.len();
     if file.read_exact(&mut header).is_err() || !header.starts_with(b"SQLite format 3\0") {
         return Err(Error::input(path, "header", "no SQLite file", EXPECTED));

@@ -63,6 +63,7 @@ pub struct PlanSummary {
 /// [`Error::Input`] where `out` holds another plan; [`Error::Usage`] where its file system has no room for the weights.
 pub fn write_plan(space: &SearchSpace, contract: &Contract, options: &PlanOptions, out: &Path) -> Result<PlanSummary> {
     contract.vllm()?;
+    files::check_folder_place(out)?;
     let models = traced_models(space, options.layers_per_model)?;
     let contract_text = files::read_text(&contract.file)?;
     let manifest = Manifest::new(&models, contract, options, run::digest_bytes(contract_text.as_bytes()));

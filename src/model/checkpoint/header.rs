@@ -2,7 +2,6 @@
 //!
 //! The header is checked here first, for errors that name the tensor, and then by the `safetensors` crate.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use memmap2::Mmap;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// The `safetensors` crate's own limit.
 const LARGEST_HEADER: u64 = 100_000_000;
@@ -74,7 +73,7 @@ struct RawEntry {
 
 /// Maps `path` and checks its header.
 pub fn open(path: &Path) -> Result<MappedFile> {
-    let file = File::open(path).map_err(Error::io(path, "open"))?;
+    let file = files::open(path)?;
     let size = file.metadata().map_err(Error::io(path, "read"))?.len();
     if size < LENGTH_BYTES {
         return Err(Error::input(path, "file", format!("{size} bytes"), "a safetensors file of at least 8 bytes"));

@@ -197,7 +197,7 @@ impl Compression {
             }
             self.discard(stage)?;
             for output in stage.outputs() {
-                let bytes = std::fs::read(other.path().join(output)).map_err(Error::io(other.path(), "read"))?;
+                let bytes = files::read(&other.path().join(output))?;
                 self.run.folder(output.split('/').next().unwrap_or_default())?;
                 files::write_atomic(&self.path(output), |file| file.write_all(&bytes))?;
             }

@@ -28,17 +28,20 @@ pub const RUN: &str = "run";
 /// # Errors
 /// [`Error::Input`] where a file of the same name is another, or [`RUN`] is no place for a run; nothing is written then.
 pub fn unpack(folder: &Path) -> Result<PathBuf> {
+    files::check_folder_place(folder)?;
     let mut missing = Vec::new();
     for (name, bytes) in PRESETS {
         let path = folder.join(name);
-        match std::fs::read(&path) {
+        match files::read(&path) {
             Ok(found) if found == bytes => {}
             Ok(_) => {
                 let expected = "the preset of this version, or no such file: give another --out";
                 return Err(Error::input(&path, "file", "another content", expected));
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => missing.push((path, bytes)),
-            Err(error) => return Err(Error::io(&path, "read")(error)),
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                missing.push((path, bytes))
+            }
+            Err(error) => return Err(error),
         }
     }
     RunDir::check_place(&folder.join(RUN))?;
