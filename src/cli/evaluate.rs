@@ -26,10 +26,10 @@ pub struct Args {
     #[arg(long, value_name = "RECIPE", conflicts_with = "data")]
     tasks: Option<PathBuf>,
     /// Built-in tasks: held-out examples of each.
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 200, conflicts_with = "data", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     examples: u32,
     /// Built-in tasks: seed of the held-out examples.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, conflicts_with = "data")]
     seed: u64,
     /// Print JSON.
     #[arg(long)]

@@ -5,10 +5,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::output;
-use crate::Result;
+use crate::cost::trace::Manifest;
 use crate::cost::vllm::Memory;
 use crate::cost::{Contract, DeviceSpec, MIB, RequestTime, Table};
+use crate::device::MeasuredOn;
 use crate::model::Config;
+use crate::{Result, files};
 
 /// Memory, and the time of a request where there is a table.
 pub fn run(config: &Config, contract: &Path, table: Option<&Path>, as_json: bool) -> Result<()> {
@@ -16,7 +18,8 @@ pub fn run(config: &Config, contract: &Path, table: Option<&Path>, as_json: bool
     let memory = Memory::of(config, &contract)?;
     let time = match table {
         Some(path) => {
-            Some(RequestTime::of(config, &contract.workload, &Table::from_file(path)?).map_err(|e| e.within(path))?)
+            let time = RequestTime::of(config, &contract.workload, &Table::from_file(path)?);
+            Some((time.map_err(|e| e.within(path))?, device_of(path)?))
         }
         None => None,
     };
@@ -26,13 +29,33 @@ pub fn run(config: &Config, contract: &Path, table: Option<&Path>, as_json: bool
     output::line(&text(&memory, &contract, time.as_ref())?)
 }
 
-fn json_of(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Value {
+/// The device that a table's rows were measured on, as the file beside it says: that of a run, or of a plan's traces. A table
+/// alone does not tell.
+fn device_of(table: &Path) -> Result<Option<String>> {
+    #[derive(serde::Deserialize)]
+    struct Profiled {
+        #[serde(default)]
+        measured_on: MeasuredOn,
+    }
+    let beside = |name: &str| Some(files::parent(table).join(name)).filter(|path| path.is_file());
+    if let Some(path) = beside("profile.json") {
+        let profiled: Profiled = files::read_json(&path, "measurements of whole models")?;
+        return Ok(Some(profiled.measured_on.to_string()));
+    }
+    beside("manifest.json").map(|path| Manifest::from_file(&path).map(|manifest| manifest.device)).transpose()
+}
+
+/// A request's time, and the device of the table that it is from.
+type Timed = (RequestTime, Option<String>);
+
+fn json_of(memory: &Memory, contract: &Contract, time: Option<&Timed>) -> Value {
     json!({
         "memory": memory,
         "terms": terms(memory).into_iter().map(|(name, bytes, _)| (name.to_owned(), json!(bytes))).collect::<serde_json::Map<_, _>>(),
         "conventional_shortfall": memory.shortfall(),
         "limit_bytes": contract.limits.memory_mib.map(|mib| mib * MIB),
-        "request": time,
+        "request": time.map(|(time, _)| time),
+        "table_measured_on": time.and_then(|(_, device)| device.as_ref()),
     })
 }
 
@@ -65,7 +88,7 @@ fn terms(m: &Memory) -> Vec<(&'static str, u64, String)> {
     terms
 }
 
-fn text(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Result<String> {
+fn text(memory: &Memory, contract: &Contract, time: Option<&Timed>) -> Result<String> {
     let (unit, name) = if memory.total_bytes as f64 >= 1024.0 * MIB { (1024.0 * MIB, "GiB") } else { (MIB, "MiB") };
     let in_unit = |bytes: f64| format!("{:>8.3} {name}", bytes / unit);
     let share = |bytes: f64| format!("{:>5.1} %", 100.0 * bytes / memory.total_bytes as f64);
@@ -121,7 +144,7 @@ fn text(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Res
     }
     let device = DeviceSpec::of(&contract.device)?;
     lines.push(format!("{:<12}{}          {}", "device", in_unit(device.memory_bytes as f64), device.name));
-    if let Some(t) = time {
+    if let Some((t, device)) = time {
         let estimate = match t.estimates {
             0 => String::new(),
             n => format!(" (estimate: {n} of {} rows)", t.rows),
@@ -134,6 +157,12 @@ fn text(memory: &Memory, contract: &Contract, time: Option<&RequestTime>) -> Res
             1e6 * t.decode_step_seconds,
             t.throughput
         ));
+        lines.push(match device {
+            Some(device) => format!("table       rows of {device}"),
+            None => {
+                "table       does not tell the device of its rows: the request's time holds for that one".to_owned()
+            }
+        });
     }
     Ok(lines.join("\n"))
 }

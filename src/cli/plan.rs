@@ -83,6 +83,11 @@ pub fn run(args: Args) -> Result<()> {
     let mut parent = config(&recipe.parent)?;
     parent.mtp = None;
     let student = args.student.as_deref().map_or_else(|| Ok(parent.clone()), config)?;
+    if student.vocab_size != parent.vocab_size {
+        let file = args.student.as_deref().unwrap_or(&recipe.parent);
+        let expected = format!("{}, the parent's: a student predicts the parent's tokens", parent.vocab_size);
+        return Err(Error::input(file, "vocab_size", student.vocab_size.to_string(), expected));
+    }
     let search = Job {
         trained: if recipe.search.train == Trained::Router { TrainedPart::Router } else { TrainedPart::Weights },
         steps: recipe.search.training.steps,

@@ -32,6 +32,9 @@ fn options_out_of_range_are_refused_by_name() {
     evaluate(&["--examples", "4294967295"]).failed(2, &["--examples", "4294967295"]);
     evaluate(&["--data", "a", "--tasks", "b"]).failed(2, &["--data", "--tasks"]);
     evaluate(&["--tokenizer", "bytes"]).failed(2, &["--data"]);
+    // Of records all are scored, in their order.
+    evaluate(&["--data", "a", "--examples", "5"]).failed(2, &["--data", "--examples"]);
+    evaluate(&["--data", "a", "--seed", "5"]).failed(2, &["--data", "--seed"]);
     let folder = Folder::new();
     let text = folder.file("a.txt", "a");
     run(["tokenize", &text, "--out", &folder.at("out"), "--tokens-per-shard", "0"]).failed(2, &["--tokens-per-shard"]);

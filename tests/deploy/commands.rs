@@ -72,6 +72,43 @@ fn estimates_say_that_they_are() {
     let model = path("parents/nano-3-12b.json");
     let (_, out, _) = run(&["inspect", &model, "--contract", &contract, "--table", table]);
     assert!(out.contains("request") && out.contains("(estimate: 212 of 212 rows)"), "{out}");
+    // A table does not tell its device; what a profile or a plan leaves beside it does.
+    assert!(out.contains("does not tell the device"), "{out}");
+    let device = |files: &[(&str, &str)]| {
+        files.iter().for_each(|(name, text)| std::fs::write(dir.path().join(name), text).unwrap());
+        let inspect = ["inspect", &model, "--contract", &contract, "--table", table];
+        let shown = json(&[&inspect[..], &["--json"]].concat())["table_measured_on"].clone();
+        (run(&inspect).1, shown)
+    };
+    assert_eq!(device(&[]).1, Value::Null);
+    let manifest =
+        r#"{"format": 1, "digest": "", "device": "NVIDIA GeForce RTX 5070", "engine": "", "starts": 1, "models": []}"#;
+    let (out, shown) = device(&[("manifest.json", manifest)]);
+    assert!(out.contains("rows of NVIDIA GeForce RTX 5070") && shown == "NVIDIA GeForce RTX 5070", "{out}");
+    let profile = r#"{"measured_on": {"device": "NVIDIA H100", "cuda": "12.4", "precision": "bf16"}}"#;
+    let (out, shown) = device(&[("profile.json", profile)]);
+    assert!(
+        out.contains("rows of NVIDIA H100, CUDA 12.4 in bf16") && shown == "NVIDIA H100, CUDA 12.4 in bf16",
+        "{out}"
+    );
+    std::fs::write(dir.path().join("profile.json"), "[").unwrap();
+    let (code, _, err) = run(&["inspect", &model, "--contract", &contract, "--table", table]);
+    assert!(code == 2 && err.contains("profile.json"), "{err}");
+}
+
+#[test]
+fn a_plan_for_a_student_is_for_one_of_the_parents_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(preset("parents/nano-3-12b.json")).unwrap();
+    let student = dir.path().join("config.json");
+    let plan = |vocabulary: &str| {
+        std::fs::write(&student, text.replace("\"vocab_size\": 131072", vocabulary)).unwrap();
+        let recipe = path("recipes/rtx-5070.toml");
+        run(&["plan", &recipe, "--gpus", "8", "--gpu", "h100", "--student", student.to_str().unwrap()])
+    };
+    assert_eq!(plan("\"vocab_size\": 131072").0, 0);
+    let (code, _, err) = plan("\"vocab_size\": 32000");
+    assert!(code == 2 && err.contains("vocab_size: found 32000, expected 131072"), "{err}");
 }
 
 #[test]
@@ -109,6 +146,37 @@ fn profile_is_still_a_stage() {
     assert_eq!((&planned["models"], &planned["configurations"]), (&Value::from(48), &Value::from(396)));
     let (code, _, err) = run(&["profile", "ingest", out.to_str().unwrap()]);
     assert!(code == 2 && err.contains("run.sh"), "{err}");
+    // A folder without a plan, half of one, or none at all: what to do is said.
+    let ingest = |folder: &std::path::Path, missing: &str| {
+        let (code, _, err) = run(&["profile", "ingest", folder.to_str().unwrap()]);
+        let parts = [missing, "`profile plan --contract FILE --out DIR`", "run.sh"];
+        assert!(code == 2 && parts.iter().all(|part| err.contains(part)), "{err}");
+    };
+    ingest(dir.path(), "found no manifest.json");
+    ingest(&dir.path().join("none"), "found no manifest.json");
+    std::fs::remove_file(out.join("contract.toml")).unwrap();
+    ingest(&out, "found no contract.toml");
+}
+
+#[test]
+fn a_plan_needs_a_place_for_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    let contract = path("contracts/rtx-5070.toml");
+    for (out, found) in
+        [(std::path::Path::new("/dev/null"), "a device"), (&file, "a file"), (&link, "a link to nowhere")]
+    {
+        for out in [out.to_path_buf(), out.join("below")] {
+            let (code, _, err) =
+                run(&["profile", "plan", "--contract", &contract, "--no-weights", "--out", out.to_str().unwrap()]);
+            assert!(code == 2 && err.contains(&format!("found {found}")) && err.contains("a folder"), "{err}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+    assert!(!dir.path().join("nowhere").exists());
 }
 
 #[test]

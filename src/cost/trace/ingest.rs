@@ -57,8 +57,16 @@ struct UsedMemory {
 /// [`Error::Input`] naming the file: no plan's folder, a trace without kernels, ranges or a whole request, one of a model of
 /// other layers. [`Error::Usage`] where no model has a trace.
 pub fn ingest(dir: &Path) -> Result<Ingested> {
+    for name in ["manifest.json", "contract.toml"] {
+        if !dir.join(name).exists() {
+            let expected = "the folder of a plan: `profile plan --contract FILE --out DIR` writes one, its run.sh, started on \
+                            the device, fills it with traces, then `profile ingest DIR` reads them";
+            return Err(Error::input(dir, "folder", format!("no {name}"), expected));
+        }
+    }
     let manifest = Manifest::from_file(&dir.join("manifest.json"))?;
-    let contract = Contract::from_file(&dir.join("contract.toml"))?;
+    let contract_file = dir.join("contract.toml");
+    let contract = Contract::from_toml(&contract_file, &files::read_text(&contract_file)?)?;
     let device = DeviceSpec::of(&contract.device)?;
     let mut samples: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
     let (mut traces, mut missing, mut residuals) = (Vec::new(), Vec::new(), Vec::new());
