@@ -221,6 +221,7 @@ fn resumes(folder: &Folder, options: &[&str], told: &Value) {
     let wider = study(folder, &[&wider[..], &["--json"]].concat()).ok();
     assert_eq!(wider.err.matches("study ").count(), 2, "{wider:?}");
     damaged(folder);
+    stages_have_a_way_out(folder);
     let some = ["--shares", "0.7", "--seeds", "1", "--arms", "minitron,search", "--json"];
     let some: Value = serde_json::from_str(&study(folder, &some).ok().out).unwrap();
     let arms: Vec<&Value> = some["shares"][0]["arms"].as_array().unwrap().iter().map(|arm| &arm["arm"]).collect();
@@ -232,6 +233,23 @@ fn resumes(folder: &Folder, options: &[&str], told: &Value) {
     let (recipe, out) = (folder.at("recipe.toml"), folder.at("run"));
     run(["run", &recipe, "--out", &out, "--quiet", "--from", "profile", "--until", "profile"]).ok();
     study(folder, &["--quiet"]).refused(2, &["study/inputs.json", "cost/", "has changed", "remove"]);
+}
+
+/// What the first stages left is made again as the study says, by the study itself.
+fn stages_have_a_way_out(folder: &Folder) {
+    let options = ["--shares", "0.7", "--seeds", "1", "--random", "0", "--uniform", "1", "--quiet", "--json"];
+    let before = study(folder, &options).ok().out;
+    let importance = folder.read("run/rank/importance.json");
+    folder.file("run/rank/importance.json", "{}");
+    let way = format!("delete {}, and `study` makes it again", folder.at("run/rank"));
+    study(folder, &options).refused(2, &["rank/importance.json", "as `rank` left it", &way]);
+    fs::remove_dir_all(folder.at("run/rank")).unwrap();
+    assert!(study(folder, &options).ok().out == before && folder.read("run/rank/importance.json") == importance);
+    folder.file("run/stages/rank.json", "{");
+    let way = format!("delete {}, and `study` makes it again", folder.at("run/stages/rank.json"));
+    study(folder, &options).refused(2, &["stages/rank.json", &way]);
+    fs::remove_file(folder.at("run/stages/rank.json")).unwrap();
+    assert!(study(folder, &options).ok().out == before && folder.read("run/rank/importance.json") == importance);
 }
 
 /// Results that are not what a study left name themselves and the way out, which works.

@@ -80,6 +80,8 @@ pub struct Compression {
     /// Stages whose outputs this process found to be what they left.
     verified: Mutex<BTreeSet<Stage>>,
     quiet: bool,
+    /// Whether it is the first stages of a study, which has no `--from`.
+    of_study: bool,
 }
 
 impl Compression {
@@ -100,6 +102,11 @@ impl Compression {
     /// The same, of a run directory that is there: where it is not, it is not made.
     pub fn open_existing(recipe_path: &Path, out: &Path, quiet: bool) -> Result<Compression> {
         Compression::with(Method::Search, recipe_path, quiet, &|recipe, inputs| RunDir::open(out, recipe, inputs))
+    }
+
+    /// The same for a study, whose command makes again what is not there.
+    pub fn of_study(self) -> Compression {
+        Compression { of_study: true, ..self }
     }
 
     fn with(
@@ -147,6 +154,7 @@ impl Compression {
             records,
             verified: Mutex::default(),
             quiet,
+            of_study: false,
         })
     }
 
@@ -341,8 +349,17 @@ impl Compression {
             Error::Io { path, source, .. } if source.kind() == std::io::ErrorKind::NotFound => path,
             _ => return error,
         };
-        let Some(stage) = file.strip_prefix(self.run.path()).ok().and_then(Stage::that_made) else { return error };
-        let way = format!("`{} --from {stage}` makes it again", self.method.command());
+        let Ok(within) = file.strip_prefix(self.run.path()) else { return error };
+        let Some(stage) = Stage::that_made(within) else { return error };
+        let way = match self.of_study {
+            // A stage's marker lies among those of others, all else of it in a folder of its own.
+            true if within.starts_with("stages") => format!("delete {}, and `study` makes it again", file.display()),
+            true => {
+                let folder = self.path(&within.iter().next().unwrap_or_default().to_string_lossy());
+                format!("delete {}, and `study` makes it again", folder.display())
+            }
+            false => format!("`{} --from {stage}` makes it again", self.method.command()),
+        };
         match error {
             Error::Input { file, at, found, expected } if !expected.ends_with(&way) => {
                 Error::Input { file, at, found, expected: format!("{expected}; {way}") }

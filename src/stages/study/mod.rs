@@ -168,7 +168,7 @@ impl Study<'_> {
 /// no architecture meets; [`Error::Input`] where the recipe's baseline has a space of its own, which a study does not price, or the ranking or the cost table is not what earlier units were made from.
 pub fn study(recipe: &Path, out: &Path, options: &StudyOptions) -> Result<StudyResult> {
     options.check()?;
-    let c = Compression::open(recipe, out, options.quiet)?;
+    let c = Compression::open(recipe, out, options.quiet)?.of_study();
     if let (true, Some(space)) = (options.lists_uniform(), &c.recipe.minitron.space) {
         let expected = "none: all arms of a study choose from one space";
         return Err(Error::input(recipe, "minitron.space", space.display().to_string(), expected));
