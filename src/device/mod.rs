@@ -3,6 +3,7 @@
 //! The CPU is the embedded default: memory comes from [`pool`], work runs on rayon's current thread pool.
 //! Results never depend on the number of threads: work is cut at places that depend on shapes alone ([`parallel`]).
 
+mod computed_on;
 pub mod cuda;
 pub mod gemm;
 mod measured_on;
@@ -15,6 +16,7 @@ pub mod pool;
 use std::sync::Arc;
 
 use crate::{Error, Result};
+pub use computed_on::ComputedOn;
 pub use measured_on::MeasuredOn;
 pub use meter::{Meter, Moment};
 pub use place::{Place, Precision, asked_precision, compute_in, compute_on, current};

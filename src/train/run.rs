@@ -8,7 +8,7 @@ use super::state::{self, Numbers};
 use super::{Job, Progress, Schedule, StepState, World};
 use crate::autograd::{Gradients, Params};
 use crate::data::{Batch, Loader, LoaderConfig, Source};
-use crate::device::{self, Place, Precision};
+use crate::device::{self, ComputedOn, Place, Precision};
 use crate::model::Products;
 use crate::ops::adamw::{self, AdamWOptions, Moments};
 use crate::run::{Checkpoints, Metrics, RunDir};
@@ -49,6 +49,11 @@ impl Options {
         device::asked_precision().or(self.precision)
     }
 
+    /// What the job would compute on now.
+    pub fn computed_on(&self) -> ComputedOn {
+        ComputedOn::of(device::current().as_ref(), self.precision())
+    }
+
     fn products(&self) -> Option<Products> {
         let products = self.precision().and_then(Products::of)?;
         Some(Products { wide_layers: self.wide_layers.unwrap_or(products.wide_layers), ..products })
@@ -68,7 +73,7 @@ pub struct Summary {
 
 /// Trains `job` in the folder `name` of the run (`metrics.jsonl`, `checkpoints/`), from its last whole checkpoint if there is
 /// one. A run that was killed and resumed gives the bits of one that was not: data and noise depend on the step alone, and a
-/// checkpoint holds everything else.
+/// checkpoint holds everything else. It is refused where it was begun on another device or in another precision.
 pub fn train(
     job: &mut dyn Job,
     source: Box<dyn Source>,
@@ -79,12 +84,17 @@ pub fn train(
 ) -> Result<Summary> {
     let folder = run.folder(name)?;
     let checkpoints = Checkpoints::new(&folder.join("checkpoints"), KEEP);
+    let computed_on = options.computed_on();
+    let found = checkpoints.latest()?.found;
+    if let Some(found) = &found {
+        state::check_begun(&found.path, &computed_on, options.steps)?;
+    }
     if let Some(place) = device::current() {
         job.place(&Place { precision: options.precision().unwrap_or(place.precision), ..place })?;
     }
     let mut moments = Moments::new(job.params())?;
     let mut at = Numbers { step: 0, updates: 0, tokens: 0, finished: false };
-    if let Some(found) = checkpoints.latest()?.found {
+    if let Some(found) = found {
         at = state::load(&found.path, job.params_mut(), &mut moments)?;
     }
     let mut metrics = Metrics::open(&folder.join("metrics.jsonl"), |step| step < at.step)?;
@@ -107,7 +117,7 @@ pub fn train(
         if last || at.step.is_multiple_of(options.checkpoint_every) {
             metrics.sync()?;
             check_finite(job.params(), at.step - 1)?;
-            checkpoints.save(at.step, |dir: &Path| state::save(dir, job.params(), &moments, &at))?;
+            checkpoints.save(at.step, |dir: &Path| state::save(dir, job.params(), &moments, &at, &computed_on))?;
         }
     }
     job.params_mut().retrieve()?;

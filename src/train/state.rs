@@ -6,9 +6,10 @@ use safetensors::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
 use crate::autograd::{ParamId, Params};
+use crate::device::ComputedOn;
 use crate::ops::adamw::Moments;
 use crate::tensor::{DType, Tensor};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 const TENSORS: &str = "state.safetensors";
 const NUMBERS: &str = "state.json";
@@ -25,6 +26,16 @@ pub struct Numbers {
     /// Whether the job had reached its end by itself.
     #[serde(default)]
     pub finished: bool,
+}
+
+/// `state.json`.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    numbers: Numbers,
+    /// `None` of an earlier version's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    computed_on: Option<ComputedOn>,
 }
 
 /// An f32 tensor, on the host, as the safetensors crate wants it.
@@ -46,7 +57,7 @@ impl View for Bytes {
 }
 
 /// Writes the state into `dir`. Frozen parameters are written too: a job may change them (routing biases).
-pub fn save(dir: &Path, params: &Params, moments: &Moments, numbers: &Numbers) -> Result<()> {
+pub fn save(dir: &Path, params: &Params, moments: &Moments, numbers: &Numbers, computed_on: &ComputedOn) -> Result<()> {
     let mut tensors = Vec::new();
     for (id, p) in params.iter() {
         let moments = [("first", &moments.first[id.0]), ("second", &moments.second[id.0])];
@@ -59,18 +70,33 @@ pub fn save(dir: &Path, params: &Params, moments: &Moments, numbers: &Numbers) -
     safetensors::serialize_to_file(tensors, None, &path)
         .map_err(|e| Error::io(&path, "write")(std::io::Error::other(e.to_string())))?;
     let path = dir.join(NUMBERS);
-    let text = serde_json::to_string_pretty(numbers).map_err(|e| Error::io(&path, "write")(e.into()))?;
+    let stored = Stored { numbers: *numbers, computed_on: Some(computed_on.clone()) };
+    let text = serde_json::to_string_pretty(&stored).map_err(|e| Error::io(&path, "write")(e.into()))?;
     std::fs::write(&path, text).map_err(Error::io(&path, "write"))
+}
+
+/// Refuses the checkpoint `dir` where it is of another device or precision than `now`, and of `steps` some are left to compute.
+pub fn check_begun(dir: &Path, now: &ComputedOn, steps: u64) -> Result<()> {
+    let Stored { numbers, computed_on } = stored(dir)?;
+    let left = !numbers.finished && numbers.step < steps;
+    let folder = dir.parent().unwrap_or(dir);
+    match computed_on.filter(|_| left) {
+        Some(begun) => now.check_begun(&begun, &dir.join(NUMBERS), folder),
+        None => Ok(()),
+    }
+}
+
+fn stored(dir: &Path) -> Result<Stored> {
+    let path = dir.join(NUMBERS);
+    serde_json::from_str(&files::read_text(&path)?)
+        .map_err(|e| Error::input(&path, "state", e.to_string(), "step, updates, tokens"))
 }
 
 /// Reads what [`save`] wrote into parameters and moments of the same names and shapes.
 pub fn load(dir: &Path, params: &mut Params, moments: &mut Moments) -> Result<Numbers> {
-    let path = dir.join(NUMBERS);
-    let text = std::fs::read_to_string(&path).map_err(Error::io(&path, "read"))?;
-    let numbers: Numbers = serde_json::from_str(&text)
-        .map_err(|e| Error::input(&path, "state", e.to_string(), "step, updates, tokens"))?;
+    let numbers = stored(dir)?.numbers;
     let path = dir.join(TENSORS);
-    let bytes = std::fs::read(&path).map_err(Error::io(&path, "read"))?;
+    let bytes = files::read(&path)?;
     let file = SafeTensors::deserialize(&bytes)
         .map_err(|e| Error::input(&path, "header", e.to_string(), "a safetensors file"))?;
     for i in 0..params.len() {

@@ -114,6 +114,16 @@ fn damage(folder: &Folder) {
     minitron(folder, "uniform", &[]).refused(2, &["screen/screen.json", "as `screen` left it", way]);
     folder.file("uniform/screen/screen.json", &before);
     minitron(folder, "uniform", &[]).ok();
+    // A screening that was begun elsewhere does not go on here.
+    let marker = folder.read("uniform/stages/screen.json");
+    fs::remove_file(folder.at("uniform/stages/screen.json")).unwrap();
+    let begun = folder.read("uniform/screen/computed_on.json");
+    folder.file("uniform/screen/computed_on.json", r#"{"device": "NVIDIA H100", "precision": "bf16"}"#);
+    let parts = ["computed_on.json", "found work begun on NVIDIA H100 in bf16", "cpu in f32", way];
+    minitron(folder, "uniform", &[]).refused(2, &parts);
+    folder.file("uniform/screen/computed_on.json", begun);
+    folder.file("uniform/stages/screen.json", marker);
+    minitron(folder, "uniform", &[]).ok();
 }
 
 /// Another method's directory, another recipe, another input, stages that it does not have.

@@ -6,6 +6,7 @@ use autocompress::autograd::Gradients;
 use autocompress::cost::{LayerTerm, Resource};
 use autocompress::data::source::{Place, Row};
 use autocompress::data::{Batch, IGNORE, Source};
+use autocompress::device::Precision;
 use autocompress::model::checkpoint::MtpChoice;
 use autocompress::model::{ExpertMasking, Lm};
 use autocompress::numerics::Philox;
@@ -307,6 +308,36 @@ fn a_resumed_search_has_the_same_bits() {
         let read = |name: &str| std::fs::read(folder.path().join(name).join("search/metrics.jsonl")).unwrap();
         assert_eq!(read("whole"), read("parts"));
     }
+}
+
+/// Half a search in one precision and half in another would be of neither.
+#[test]
+fn a_search_begun_in_another_precision_is_refused_and_kept() {
+    let parent = parent();
+    let space = space(&parent);
+    let new = || Search::new(&parent, &space, &[], options(), 3).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    run(&mut new(), &Options { steps: 2, ..loop_options(4, 2) }, folder.path());
+    let files = ["metrics.jsonl", "checkpoints/step-00000002/state.json"];
+    let read = || files.map(|name| std::fs::read(folder.path().join("search").join(name)).unwrap());
+    let before = read();
+    let opened = || RunDir::create_or_open(folder.path(), "a recipe", &[]).unwrap();
+    let go_on = |precision| {
+        let options = Options { precision, ..loop_options(4, 2) };
+        train(&mut new(), Box::new(Noise), &options, &opened(), "search", &mut Progress::new("search", 4, true))
+    };
+    let error = go_on(Some(Precision::Fp8)).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    for part in
+        ["step-00000002/state.json", "begun on cpu in f32", "cpu in fp8", "--device and --precision", "checkpoints"]
+    {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert_eq!(read(), before);
+    // The CPU computes in f32 where bf16 is asked for.
+    assert_eq!(go_on(Some(Precision::Bf16)).unwrap().steps, 4);
+    // Of a finished search nothing is left to compute.
+    assert_eq!(go_on(Some(Precision::Fp8)).unwrap().steps, 4);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::profile::Profile;
 use super::{Compression, RecoverRecipe, profile, recover};
 use crate::baseline::{self, Reach, Uniform};
 use crate::cost::Resource;
+use crate::device::ComputedOn;
 use crate::model::Lm;
 use crate::run::Metrics;
 use crate::supernet::{Choice, extract};
@@ -100,6 +101,7 @@ pub fn screen(
     let options = &c.recipe.minitron;
     let recipe = options.screening(recover);
     let batch = (recipe.training.sequences * recipe.training.length) as u64;
+    hold_to_device(c, &recipe, folder)?;
     let mut order: Vec<usize> = (0..uniform.choices.len()).collect();
     let (mut first, mut tokens) = (None, 0);
     if order.len() > options.most {
@@ -130,6 +132,17 @@ pub fn screen(
     // Those that were not trained stay behind, in their order.
     candidates.sort_by(|a, b| a.score.unwrap_or(f64::INFINITY).total_cmp(&b.score.unwrap_or(f64::INFINITY)));
     Ok(Screened { within: uniform.within, maximal: uniform.maximal, reach: uniform.reach, tokens, candidates })
+}
+
+/// Refuses to compare losses of one device or precision with those of another.
+fn hold_to_device(c: &Compression, recipe: &RecoverRecipe, folder: &str) -> Result<()> {
+    let path = c.run.folder(folder)?.join("computed_on.json");
+    let now = recipe.training.options("recover.training").computed_on();
+    if !path.exists() {
+        return files::write_json(&path, &now);
+    }
+    let begun: ComputedOn = files::read_json(&path, "a device and a precision")?;
+    now.check_begun(&begun, &path, &c.path(folder))
 }
 
 /// The mean of the last `scored` losses; `None` of none.
