@@ -142,7 +142,9 @@ fn one(
     let args = abi::AttentionForward { attention: without_unseen, out: out.ptr(), lse: lse.ptr() };
     bench.launch(&format!("attention_{kind}_forward_{}", dtype.name()), &args)?;
     bench.compare("output 0", &out.read()?, &problem.expected[0], tolerance.value);
-    let blind: Vec<bool> = lse.read()?.iter().map(|l| *l == f32::NEG_INFINITY).collect();
+    let host_lse = lse.read()?;
+    bench.again("lse", &host_lse);
+    let blind: Vec<bool> = host_lse.iter().map(|l| *l == f32::NEG_INFINITY).collect();
     bench.equal("queries that see no key", &blind, &sees_none(&offsets, &keys, heads));
 
     let dout = bench.put(dtype, &problem.seeds[0])?;

@@ -1,9 +1,13 @@
+use std::fmt::Debug;
+
+use bytemuck::NoUninit;
 use half::bf16;
 
 use super::super::embedded::abi;
 use super::super::{Arguments, Cuda, CudaError, DeviceBuffer};
 use super::Outcome;
 use super::problem::Problem;
+use super::twice::Pass;
 use crate::autograd::check::{self, Tolerance};
 
 /// How a tensor's elements are stored.
@@ -86,16 +90,22 @@ pub struct Bench<'d> {
     case: String,
     /// The kernel that alone is of interest; then the first fault ends the check.
     only: Option<String>,
+    /// What a second run is held against.
+    pub pass: Pass,
     /// Whether fresh buffers are filled with NaN, so that an element that was not written shows. gpusim's are, and it
     /// sees reads of them.
     poison: bool,
 }
 
 impl<'d> Bench<'d> {
-    pub fn new(cuda: &'d Cuda, op: &'static str, only: Option<&str>) -> Bench<'d> {
-        let outcome = Outcome { op, symbols: Default::default(), comparisons: 0, faults: Vec::new() };
+    pub fn new(cuda: &'d Cuda, outcome: Outcome, only: Option<&str>, pass: Pass) -> Bench<'d> {
         let only = only.map(str::to_owned);
-        Bench { cuda, outcome, case: String::new(), only, poison: cuda.name != "gpusim" }
+        Bench { cuda, outcome, case: String::new(), only, pass, poison: cuda.name != "gpusim" }
+    }
+
+    /// Whether results are held against those of the first run alone: what they must be need not be found again.
+    pub fn is_second(&self) -> bool {
+        matches!(self.pass, Pass::Second(_))
     }
 
     /// Whether cases that are there for such kernels alone are to run.
@@ -163,12 +173,18 @@ impl<'d> Bench<'d> {
 
     /// Holds `got` against exact values.
     pub fn compare(&mut self, what: &str, got: &[f32], want: &[f64], tolerance: f64) {
+        if self.is_seen(what, got) {
+            return;
+        }
         let got: Vec<f64> = got.iter().map(|v| f64::from(*v)).collect();
         self.note(check::compare(what, &got, want, tolerance));
     }
 
     /// Holds integers, or bits, against what they must be.
-    pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, got: &[T], want: &[T]) {
+    pub fn equal<T: PartialEq + Debug + NoUninit>(&mut self, what: &str, got: &[T], want: &[T]) {
+        if self.is_seen(what, got) {
+            return;
+        }
         let differing = got.iter().zip(want).position(|(a, b)| a != b);
         self.note(match differing {
             _ if got.len() != want.len() => Err(format!("{what}: {} elements, expected {}", got.len(), want.len())),
@@ -186,8 +202,11 @@ impl<'d> Bench<'d> {
 
     /// Holds the gradient of input `input` against differences of the reference.
     pub fn gradient(&mut self, problem: &Problem, input: usize, got: &[f32], tolerance: f64) {
-        let wide: Vec<f64> = got.iter().map(|v| f64::from(*v)).collect();
         let what = format!("gradient of {}", problem.names[input]);
+        if self.is_seen(&what, got) {
+            return;
+        }
+        let wide: Vec<f64> = got.iter().map(|v| f64::from(*v)).collect();
         let expected = problem.exact[input].len();
         if wide.len() != expected {
             self.note(Err(format!("{what}: {} elements, expected {expected}", wide.len())));
@@ -199,6 +218,18 @@ impl<'d> Bench<'d> {
         }
         let (along, want) = check::differences(&problem.reference, &problem.exact, &problem.seeds, input, &wide);
         self.note(check::compare(&what, &along, &want, tolerance));
+    }
+
+    /// Holds `got` against the first run alone.
+    pub fn again<T: Debug + NoUninit>(&mut self, what: &str, got: &[T]) {
+        self.is_seen(what, got);
+    }
+
+    /// Whether this is the second run, and `got` was held against the first.
+    fn is_seen<T: Debug + NoUninit>(&mut self, what: &str, got: &[T]) -> bool {
+        let Some(result) = self.pass.see(&self.case, what, got) else { return false };
+        self.outcome.faults.extend(result.err().map(|text| format!("{}: {text}", self.case)));
+        true
     }
 
     fn note(&mut self, result: Result<(), String>) {

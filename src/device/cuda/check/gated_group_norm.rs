@@ -109,8 +109,9 @@ fn one(bench: &mut Bench, dtype: Float, size: &Size, one_draw: bool) -> Result<(
     if let Some(sums) = sums {
         let grad = bench.mask_grad(&mask, &sums, rows * groups, groups)?;
         // Where a draw has no head at all, the denominator's difference has no two sides.
-        if ends.len() > 1 {
-            bench.gradient(&problem, 3, &grad, Float::F32.tolerance().grad);
+        match ends.len() {
+            1 => bench.again("gradient of keep", &grad),
+            _ => bench.gradient(&problem, 3, &grad, Float::F32.tolerance().grad),
         }
     }
     Ok(())

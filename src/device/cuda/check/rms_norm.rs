@@ -72,6 +72,7 @@ fn one(
     };
     bench.launch(&format!("rms_norm_forward_{}", dtype.name()), &args)?;
     bench.value(&problem, 0, &y, dtype)?;
+    bench.again("scales", &scales.read()?);
 
     let blocks = rows.div_ceil(rows_per_block);
     let dy = bench.put(dtype, &problem.seeds[0])?;
@@ -98,8 +99,9 @@ fn one(
     if let Some(sums) = sums {
         let grad = bench.mask_grad(&mask, &sums, rows, 1)?;
         // Where a draw has no column at all, the denominator's difference has no two sides.
-        if !empty {
-            bench.gradient(&problem, 2, &grad, Float::F32.tolerance().grad);
+        match empty {
+            true => bench.again("gradient of keep", &grad),
+            false => bench.gradient(&problem, 2, &grad, Float::F32.tolerance().grad),
         }
     }
     Ok(())
