@@ -6,6 +6,7 @@ use half::bf16;
 use super::super::embedded::abi;
 use super::super::{Arguments, Cuda, CudaError, DeviceBuffer};
 use super::Outcome;
+use super::placed::{Placed, Places, filler};
 use super::problem::Problem;
 use super::twice::Pass;
 use crate::autograd::check::{self, Tolerance};
@@ -54,30 +55,27 @@ impl Float {
 
 /// A tensor on the device.
 pub enum Data {
-    F32(DeviceBuffer<f32>),
-    Bf16(DeviceBuffer<bf16>),
+    F32(Placed<f32>),
+    Bf16(Placed<bf16>),
 }
 
 impl Data {
     pub fn ptr<P>(&self) -> *mut P {
-        match self {
-            Data::F32(buffer) => buffer.ptr(),
-            Data::Bf16(buffer) => buffer.ptr(),
-        }
+        self.ptr_at(0)
     }
 
     /// The address of element `at`.
     pub fn ptr_at<P>(&self, at: usize) -> *mut P {
         match self {
-            Data::F32(buffer) => buffer.ptr::<f32>().wrapping_add(at).cast(),
-            Data::Bf16(buffer) => buffer.ptr::<bf16>().wrapping_add(at).cast(),
+            Data::F32(placed) => placed.ptr::<f32>().wrapping_add(at).cast(),
+            Data::Bf16(placed) => placed.ptr::<bf16>().wrapping_add(at).cast(),
         }
     }
 
     pub fn read(&self) -> Result<Vec<f32>, CudaError> {
         match self {
-            Data::F32(buffer) => buffer.read(),
-            Data::Bf16(buffer) => Ok(buffer.read()?.into_iter().map(bf16::to_f32).collect()),
+            Data::F32(placed) => placed.read(),
+            Data::Bf16(placed) => Ok(placed.read()?.into_iter().map(bf16::to_f32).collect()),
         }
     }
 }
@@ -92,6 +90,8 @@ pub struct Bench<'d> {
     only: Option<String>,
     /// What a second run is held against.
     pub pass: Pass,
+    /// Where buffers start.
+    pub places: Places,
     /// Whether fresh buffers are filled with NaN, so that an element that was not written shows. gpusim's are, and it
     /// sees reads of them.
     poison: bool,
@@ -100,7 +100,8 @@ pub struct Bench<'d> {
 impl<'d> Bench<'d> {
     pub fn new(cuda: &'d Cuda, outcome: Outcome, only: Option<&str>, pass: Pass) -> Bench<'d> {
         let only = only.map(str::to_owned);
-        Bench { cuda, outcome, case: String::new(), only, pass, poison: cuda.name != "gpusim" }
+        let places = Places::default();
+        Bench { cuda, outcome, case: String::new(), only, pass, places, poison: cuda.name != "gpusim" }
     }
 
     /// Whether results are held against those of the first run alone: what they must be need not be found again.
@@ -121,15 +122,31 @@ impl<'d> Bench<'d> {
 
     /// What follows belongs to this case.
     pub fn case(&mut self, name: impl Into<String>) {
-        self.case = name.into();
+        self.case = name.into() + &self.places.text();
+    }
+
+    /// Runs a case again and again: each time another of its buffers starts off 16 bytes, by one element and by 8 bytes.
+    pub fn off_16_bytes(&mut self, case: impl Fn(&mut Self) -> Result<(), CudaError>) -> Result<(), CudaError> {
+        for by_one in [true, false] {
+            for buffer in 0.. {
+                self.places = Places::new(buffer, by_one);
+                case(self)?;
+                if !self.places.is_met() {
+                    break;
+                }
+            }
+        }
+        self.places = Places::default();
+        Ok(())
     }
 
     /// `values` on the device.
     pub fn put(&self, dtype: Float, values: &[f32]) -> Result<Data, CudaError> {
         Ok(match dtype {
-            Float::F32 => Data::F32(self.cuda.upload(values)?),
+            Float::F32 => Data::F32(self.places.put(self.cuda, values)?),
             Float::Bf16 => {
-                Data::Bf16(self.cuda.upload(&values.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>())?)
+                let values: Vec<bf16> = values.iter().map(|v| bf16::from_f32(*v)).collect();
+                Data::Bf16(self.places.put(self.cuda, &values)?)
             }
         })
     }
@@ -137,9 +154,25 @@ impl<'d> Bench<'d> {
     /// Room for a result.
     pub fn room(&self, dtype: Float, len: usize) -> Result<Data, CudaError> {
         Ok(match dtype {
-            Float::F32 => Data::F32(self.numbers(len)?),
-            Float::Bf16 => Data::Bf16(self.numbers(len)?),
+            Float::F32 => Data::F32(self.placed(len)?),
+            Float::Bf16 => Data::Bf16(self.placed(len)?),
         })
+    }
+
+    /// Room for what one kernel leaves to another, which never starts off 16 bytes.
+    pub fn scratch(&self, dtype: Float, len: usize) -> Result<Data, CudaError> {
+        Ok(match dtype {
+            Float::F32 => Data::F32(Placed::new(self.numbers(len)?, 0)),
+            Float::Bf16 => Data::Bf16(Placed::new(self.numbers(len)?, 0)),
+        })
+    }
+
+    /// Room for numbers of any type, which may start off 16 bytes.
+    pub fn placed<T: bytemuck::Pod>(&self, len: usize) -> Result<Placed<T>, CudaError> {
+        match self.places.next::<T>() {
+            0 => Ok(Placed::new(self.numbers(len)?, 0)),
+            before => Ok(Placed::new(self.cuda.upload(&vec![filler(); before + len])?, before)),
+        }
     }
 
     /// Room for numbers of any type.

@@ -16,6 +16,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{rows} rows of {vocab}, gradient in {}", dtype.name()));
             one(bench, dtype, rows, vocab)?;
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("3 rows of 16, gradient in {}", dtype.name()));
+            one(bench, dtype, 3, 16)
+        })?;
         for vocab in [2056, 521] {
             bench.case(format!("equal logits among {vocab}, gradient in {}", dtype.name()));
             ties(bench, dtype, vocab)?;

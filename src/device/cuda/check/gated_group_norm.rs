@@ -51,6 +51,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 one(bench, dtype, size, true)?;
             }
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("3 rows of 2 groups of 16 in {}", dtype.name()));
+            one(bench, dtype, &size([3, 2, 16, 8, 2], &[1, 4]), true)
+        })?;
     }
     Ok(())
 }

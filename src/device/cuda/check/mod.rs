@@ -20,6 +20,7 @@ mod masks;
 mod moe_combine;
 mod moe_permute;
 mod moe_route;
+mod placed;
 mod problem;
 mod quantize;
 mod quantized_grouped_gemm;

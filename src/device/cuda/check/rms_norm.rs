@@ -20,8 +20,12 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 one(bench, dtype, size, mask, false)?;
             }
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("3 rows of 16 in {}", dtype.name()));
+            one(bench, dtype, (3, 16, 2), masks(3, 16).swap_remove(2), false)
+        })?;
         // A draw without any column: nothing is divided by 0.
-        for width in [64, 29] {
+        for width in [64, 29, 301, 1028] {
             bench.case(format!("9 rows of {width} in {}, some masked out", dtype.name()));
             let draws = Draws::Sequences { length: 3, of_sequence: [2, 0, 1].as_slice().into() };
             let mask = Some((MaskSpec { ends: vec![width], draws }, 3));
