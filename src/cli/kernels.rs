@@ -18,7 +18,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run kernels on the device against f64 references: of every op, or of one.
+    /// Run kernels on the device against f64 references, and once more for the same bits: of every op, or of one.
     #[command(after_help = super::help::KERNELS_CHECK)]
     Check {
         /// An op, such as rms_norm.

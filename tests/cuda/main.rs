@@ -1,5 +1,6 @@
 //! Promise: every kernel that this program carries runs through the driver's interface on gpusim, equals the ops' f64
-//! references, and does nothing that gpusim objects to: no access out of bounds, no unwritten memory read, no race, no leak.
+//! references, gives the same bits when its blocks run in another order, and does nothing that gpusim objects to: no access out of
+//! bounds, no unwritten memory read, no race, no leak.
 //! Without a driver, commands say so and end with exit code 2.
 
 #[path = "../common/mod.rs"]
@@ -55,7 +56,9 @@ fn every_kernel_equals_its_reference_on_gpusim() {
     sim.reset();
     let (mut outcomes, mut faults) = (Vec::new(), Vec::new());
     for op in check::ops() {
-        let outcome = check::run(&cuda, op).unwrap_or_else(|e| panic!("{op}: {e}\n{}", sim.findings_text()));
+        let outcome = check::run_between(&cuda, op, || sim.set_backwards(true));
+        sim.set_backwards(false);
+        let outcome = outcome.unwrap_or_else(|e| panic!("{op}: {e}\n{}", sim.findings_text()));
         assert!(outcome.comparisons > 0, "{op} compares nothing");
         assert_eq!(cuda.memory().live, 0, "{op} leaves memory behind");
         faults.extend(outcome.faults.iter().map(|fault| format!("{op}: {fault}")));
@@ -72,6 +75,54 @@ fn every_kernel_equals_its_reference_on_gpusim() {
     drop(cuda);
     sim.check_leaks();
     assert_eq!(sim.findings_text(), "");
+}
+
+/// Sums right to the last bit but one, which says whether an odd number of threads of the grid came before.
+const COUNTS_THE_EARLIER: &str = "
+.version 9.0
+.target sm_80
+.address_size 64
+.global .align 4 .u32 earlier = 0;
+.visible .entry column_sum_rows_f32(.param .align 8 .b8 args[32])
+{
+    .reg .pred %p<2>; .reg .f32 %f<2>; .reg .b32 %r<8>; .reg .b64 %w<4>;
+    ld.param.u64 %w0, [args]; ld.param.u64 %w1, [args+8];
+    ld.param.u32 %r0, [args+16]; ld.param.u32 %r1, [args+20]; ld.param.u32 %r2, [args+24];
+    mov.u32 %r3, %tid.x; setp.ge.u32 %p0, %r3, 32; @%p0 bra END;
+    mov.u32 %r4, %ctaid.x; mad.lo.u32 %r3, %r4, 32, %r3; setp.ge.u32 %p0, %r3, %r1; @%p0 bra END;
+    mul.wide.u32 %w2, %r3, 4; add.s64 %w0, %w0, %w2; add.s64 %w1, %w1, %w2; mul.wide.u32 %w3, %r1, 4;
+    mov.f32 %f0, 0f00000000; setp.ne.u32 %p1, %r2, 0; @%p1 ld.global.f32 %f0, [%w1];
+    mov.u32 %r5, 0;
+ROW:
+    setp.ge.u32 %p0, %r5, %r0; @%p0 bra SUM;
+    ld.global.f32 %f1, [%w0]; add.f32 %f0, %f0, %f1; add.s64 %w0, %w0, %w3; add.u32 %r5, %r5, 1; bra ROW;
+SUM:
+    atom.global.add.u32 %r6, [earlier], 1; and.b32 %r6, %r6, 1;
+    mov.b32 %r7, %f0; or.b32 %r7, %r7, 1; sub.u32 %r7, %r7, %r6; mov.b32 %f0, %r7; st.global.f32 [%w1], %f0;
+END:
+    ret;
+}
+";
+
+/// A check's two runs differ in the order of blocks: a result that depends on it is a fault though both values would pass.
+#[test]
+fn results_that_depend_on_the_order_of_blocks_are_faults() {
+    let _alone = alone();
+    let sim = gpusim::install().unwrap();
+    sim.set_workers(1);
+    sim.replace_next("column_sum_rows_f32", COUNTS_THE_EARLIER);
+    let cuda = Cuda::open(0).unwrap();
+    let same = check::run(&cuda, "column_sum").unwrap();
+    let other = check::run_between(&cuda, "column_sum", || sim.set_backwards(true)).unwrap();
+    sim.set_backwards(false);
+    sim.set_workers(0);
+    sim.reset();
+    assert_eq!(same.faults, Vec::<String>::new());
+    assert!(!other.faults.is_empty());
+    for fault in other.faults {
+        // Of the cases those with two blocks.
+        assert!(fault.contains("of 33 columns: ") && fault.contains(" in one run and "), "{fault}");
+    }
 }
 
 /// Every symbol was launched, and enough of all kernels' PTX instructions ran; with COVERAGE set, those that did not are printed.

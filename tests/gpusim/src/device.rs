@@ -81,6 +81,8 @@ struct Records {
     /// A mutation asked for the next module that has the kernel: name and seed.
     mutation: Option<(String, u64)>,
     last_mutation: Option<String>,
+    /// A text to load in place of the next one that has this kernel.
+    replacement: Option<(String, String)>,
 }
 
 pub struct Device {
@@ -135,6 +137,9 @@ impl Device {
     /// Parses, decodes and places a PTX text.
     pub fn load(&self, text: &str) -> Result<Module, PtxError> {
         let mut tree = ptx::parse(text)?;
+        if let Some(replacement) = self.take_replacement(&tree) {
+            tree = ptx::parse(&replacement)?;
+        }
         let mut mutation = None;
         let wanted = lock(&self.records).mutation.clone();
         if let Some((kernel, seed)) = wanted
@@ -154,6 +159,13 @@ impl Device {
         let globals = addresses.iter().map(|(index, global)| (tree.variables[*index].name.clone(), global.clone()));
         let globals = globals.collect();
         Ok(Module { kernels, globals, target: tree.target, mutation })
+    }
+
+    /// The text that is to be loaded in place of one that has these functions.
+    fn take_replacement(&self, tree: &ast::Module) -> Option<String> {
+        let has = |kernel: &str| tree.functions.iter().any(|f| f.name == kernel && f.has_body);
+        let taken = lock(&self.records).replacement.take_if(|(kernel, _)| has(kernel));
+        taken.map(|(_, text)| text)
     }
 
     /// Gives the module's variables memory and their initial bytes.
@@ -396,6 +408,11 @@ impl Device {
     /// Alters one instruction of `kernel` in the next module that has it; the seed chooses which, and how.
     pub fn mutate_next(&self, kernel: &str, seed: u64) {
         lock(&self.records).mutation = Some((kernel.into(), seed));
+    }
+
+    /// Loads `text` in place of the next module that has `kernel`: a fault to plant.
+    pub fn replace_next(&self, kernel: &str, text: &str) {
+        lock(&self.records).replacement = Some((kernel.into(), text.into()));
     }
 
     /// The last mutation made, in words.

@@ -128,6 +128,17 @@ impl Installed {
         }
     }
 
+    /// Loads `text` in place of the next module that has `kernel`: a fault to plant.
+    pub fn replace_next(&self, kernel: &str, text: &str) {
+        let [kernel, text] = [kernel, text].map(|text| CString::new(text).unwrap_or_default());
+        // SAFETY: the function has this type.
+        unsafe {
+            let function: unsafe extern "C" fn(*const c_char, *const c_char) -> u32 =
+                std::mem::transmute(self.symbol(c"gpusim_replace_next"));
+            function(kernel.as_ptr(), text.as_ptr());
+        }
+    }
+
     /// Forgets findings, counts and the error of a faulted kernel.
     pub fn reset(&self) {
         // SAFETY: the function has this type.
@@ -144,6 +155,14 @@ impl Installed {
     pub fn set_workers(&self, workers: usize) {
         // SAFETY: the function has this type.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(usize)>(self.symbol(c"gpusim_set_workers"))(workers) }
+    }
+
+    /// Sets whether launches run their blocks from the last to the first: what differs then depended on their order.
+    pub fn set_backwards(&self, backwards: bool) {
+        // SAFETY: the function has this type.
+        unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(bool)>(self.symbol(c"gpusim_set_backwards"))(backwards)
+        }
     }
 
     /// Sets how many warp instructions a block may run before its launch fails.

@@ -87,6 +87,8 @@ fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
             && fits
             && is_legal(base, to, instruction)
         {
+            // Of floats and a constant hardly any are equal, and those that are fare the same: turned round instead.
+            let to = if base == "setp" && has_float(instruction) { turned(to) } else { to };
             changes.push(Change::Word { index, to });
         }
     }
@@ -106,10 +108,11 @@ fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
         matches!(base, "add" | "sub" | "mul" | "mad" | "setp" | "and" | "or" | "shl" | "shr" | "mov" | "min" | "max");
     for (operand, value) in instruction.operands.iter().enumerate().skip(1) {
         match value {
-            // A mask loses its lowest bit: one more could be of a bit that is always 0, as behind a shift.
             Operand::Integer(value) if base == "and" => {
-                changes.push(Change::Immediate { operand, to: value & value.wrapping_sub(1) })
+                changes.push(Change::Immediate { operand, to: without_a_bit(*value) })
             }
+            // A 0 that stands for what is left out: 1 would be a subnormal number, which vanishes in every sum; this is NaN.
+            Operand::Integer(0) if base == "mov" => changes.push(Change::Immediate { operand, to: -1 }),
             Operand::Integer(value) if is_arithmetic => {
                 changes.push(Change::Immediate { operand, to: changed(*value, instruction, function) })
             }
@@ -125,16 +128,65 @@ fn changes(instruction: &Instruction, function: &Function) -> Vec<Change> {
     changes
 }
 
+/// Whether a mask leaves the remainder of a division by a small power of two.
+fn is_remainder(mask: i64) -> bool {
+    (2..256).contains(&mask) && mask & (mask + 1) == 0
+}
+
+/// A mask without one of its bits: one more could be of a bit that is always 0, as behind a shift. That is the lowest, but for
+/// a remainder the highest: the lowest bits of an address are 0.
+fn without_a_bit(mask: i64) -> i64 {
+    if is_remainder(mask) { mask >> 1 } else { mask & mask.wrapping_sub(1) }
+}
+
+fn has_float(instruction: &Instruction) -> bool {
+    instruction.operands.iter().any(|operand| matches!(operand, Operand::Float32(_) | Operand::Float64(_)))
+}
+
+/// The comparison the other way round.
+fn turned(comparison: &'static str) -> &'static str {
+    match comparison {
+        "lt" => "gt",
+        "le" => "ge",
+        "gt" => "lt",
+        "ge" => "le",
+        other => other,
+    }
+}
+
 /// What an immediate becomes: its successor, but for even distances of butterflies. Over 16, 8, 5, 2, 1 every lane still meets
 /// every other once, as over 16, 8, 4, 2, 1: nothing but the order of the sum would change. Over 0 a lane meets itself.
 fn changed(value: i64, instruction: &Instruction, function: &Function) -> i64 {
     match &instruction.operands[0] {
+        // An address, of numbers of 2 bytes and more, leaves no remainder of 1: the middle instead.
+        _ if instruction.opcode[0] == "setp" && value == 0 => {
+            remainder(instruction, function).map_or(1, |mask| mask / 2 + 1)
+        }
         Operand::Register { id, .. }
             if instruction.opcode[0] == "mov" && value > 0 && value % 2 == 0 && is_distance(*id, function) =>
         {
             0
         }
         _ => value.wrapping_add(1),
+    }
+}
+
+/// The mask whose remainder an instruction compares.
+fn remainder(instruction: &Instruction, function: &Function) -> Option<i64> {
+    let Some(Operand::Register { id: compared, .. }) = instruction.operands.get(1) else { return None };
+    if function.registers[*compared].ty.size() < 8 {
+        return None; // no address
+    }
+    let mut made = function
+        .instructions
+        .iter()
+        .filter(|other| matches!(other.operands.first(), Some(Operand::Register { id, .. }) if id == compared));
+    match (made.next(), made.next()) {
+        (Some(and), None) if and.opcode[0] == "and" => match and.operands.get(2) {
+            Some(Operand::Integer(mask)) if is_remainder(*mask) => Some(*mask),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -31,6 +31,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{} elements in {}, update {}", size.0, dtype.name(), size.1));
             one(bench, dtype, size)?;
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("24 elements in {}", dtype.name()));
+            one(bench, dtype, (24, 3, 1.0, true, 0))
+        })?;
     }
     Ok(())
 }
@@ -55,7 +59,7 @@ fn one(bench: &mut Bench, dtype: Float, (size, update, max_norm, decay, offset):
     bench.compare("norm", &norm.read()?, &[norm_of(&problem.exact[1])], 1e-6);
     let state = abi::StepState { update, learning_rate: LEARNING_RATE, max_norm, ..Default::default() };
     let state = bench.state(state)?;
-    let weight = bench.numbers::<bf16>(size)?;
+    let weight = bench.placed::<bf16>(size)?;
     let put = |at: usize| bench.put(Float::F32, &[vec![7.0; offset], problem.inputs[at].clone()].concat());
     let (value, first, second) = (put(0)?, put(2)?, put(3)?);
     let args = abi::AdamWUpdate {

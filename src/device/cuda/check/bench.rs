@@ -1,9 +1,14 @@
+use std::fmt::Debug;
+
+use bytemuck::NoUninit;
 use half::bf16;
 
 use super::super::embedded::abi;
 use super::super::{Arguments, Cuda, CudaError, DeviceBuffer};
 use super::Outcome;
+use super::placed::{Placed, Places, filler};
 use super::problem::Problem;
+use super::twice::Pass;
 use crate::autograd::check::{self, Tolerance};
 
 /// How a tensor's elements are stored.
@@ -50,30 +55,27 @@ impl Float {
 
 /// A tensor on the device.
 pub enum Data {
-    F32(DeviceBuffer<f32>),
-    Bf16(DeviceBuffer<bf16>),
+    F32(Placed<f32>),
+    Bf16(Placed<bf16>),
 }
 
 impl Data {
     pub fn ptr<P>(&self) -> *mut P {
-        match self {
-            Data::F32(buffer) => buffer.ptr(),
-            Data::Bf16(buffer) => buffer.ptr(),
-        }
+        self.ptr_at(0)
     }
 
     /// The address of element `at`.
     pub fn ptr_at<P>(&self, at: usize) -> *mut P {
         match self {
-            Data::F32(buffer) => buffer.ptr::<f32>().wrapping_add(at).cast(),
-            Data::Bf16(buffer) => buffer.ptr::<bf16>().wrapping_add(at).cast(),
+            Data::F32(placed) => placed.ptr::<f32>().wrapping_add(at).cast(),
+            Data::Bf16(placed) => placed.ptr::<bf16>().wrapping_add(at).cast(),
         }
     }
 
     pub fn read(&self) -> Result<Vec<f32>, CudaError> {
         match self {
-            Data::F32(buffer) => buffer.read(),
-            Data::Bf16(buffer) => Ok(buffer.read()?.into_iter().map(bf16::to_f32).collect()),
+            Data::F32(placed) => placed.read(),
+            Data::Bf16(placed) => Ok(placed.read()?.into_iter().map(bf16::to_f32).collect()),
         }
     }
 }
@@ -86,16 +88,25 @@ pub struct Bench<'d> {
     case: String,
     /// The kernel that alone is of interest; then the first fault ends the check.
     only: Option<String>,
+    /// What a second run is held against.
+    pub pass: Pass,
+    /// Where buffers start.
+    pub places: Places,
     /// Whether fresh buffers are filled with NaN, so that an element that was not written shows. gpusim's are, and it
     /// sees reads of them.
     poison: bool,
 }
 
 impl<'d> Bench<'d> {
-    pub fn new(cuda: &'d Cuda, op: &'static str, only: Option<&str>) -> Bench<'d> {
-        let outcome = Outcome { op, symbols: Default::default(), comparisons: 0, faults: Vec::new() };
+    pub fn new(cuda: &'d Cuda, outcome: Outcome, only: Option<&str>, pass: Pass) -> Bench<'d> {
         let only = only.map(str::to_owned);
-        Bench { cuda, outcome, case: String::new(), only, poison: cuda.name != "gpusim" }
+        let places = Places::default();
+        Bench { cuda, outcome, case: String::new(), only, pass, places, poison: cuda.name != "gpusim" }
+    }
+
+    /// Whether results are held against those of the first run alone: what they must be need not be found again.
+    pub fn is_second(&self) -> bool {
+        matches!(self.pass, Pass::Second(_))
     }
 
     /// Whether cases that are there for such kernels alone are to run.
@@ -111,15 +122,31 @@ impl<'d> Bench<'d> {
 
     /// What follows belongs to this case.
     pub fn case(&mut self, name: impl Into<String>) {
-        self.case = name.into();
+        self.case = name.into() + &self.places.text();
+    }
+
+    /// Runs a case again and again: each time another of its buffers starts off 16 bytes, by one element and by 8 bytes.
+    pub fn off_16_bytes(&mut self, case: impl Fn(&mut Self) -> Result<(), CudaError>) -> Result<(), CudaError> {
+        for by_one in [true, false] {
+            for buffer in 0.. {
+                self.places = Places::new(buffer, by_one);
+                case(self)?;
+                if !self.places.is_met() {
+                    break;
+                }
+            }
+        }
+        self.places = Places::default();
+        Ok(())
     }
 
     /// `values` on the device.
     pub fn put(&self, dtype: Float, values: &[f32]) -> Result<Data, CudaError> {
         Ok(match dtype {
-            Float::F32 => Data::F32(self.cuda.upload(values)?),
+            Float::F32 => Data::F32(self.places.put(self.cuda, values)?),
             Float::Bf16 => {
-                Data::Bf16(self.cuda.upload(&values.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>())?)
+                let values: Vec<bf16> = values.iter().map(|v| bf16::from_f32(*v)).collect();
+                Data::Bf16(self.places.put(self.cuda, &values)?)
             }
         })
     }
@@ -127,9 +154,25 @@ impl<'d> Bench<'d> {
     /// Room for a result.
     pub fn room(&self, dtype: Float, len: usize) -> Result<Data, CudaError> {
         Ok(match dtype {
-            Float::F32 => Data::F32(self.numbers(len)?),
-            Float::Bf16 => Data::Bf16(self.numbers(len)?),
+            Float::F32 => Data::F32(self.placed(len)?),
+            Float::Bf16 => Data::Bf16(self.placed(len)?),
         })
+    }
+
+    /// Room for what one kernel leaves to another, which never starts off 16 bytes.
+    pub fn scratch(&self, dtype: Float, len: usize) -> Result<Data, CudaError> {
+        Ok(match dtype {
+            Float::F32 => Data::F32(Placed::new(self.numbers(len)?, 0)),
+            Float::Bf16 => Data::Bf16(Placed::new(self.numbers(len)?, 0)),
+        })
+    }
+
+    /// Room for numbers of any type, which may start off 16 bytes.
+    pub fn placed<T: bytemuck::Pod>(&self, len: usize) -> Result<Placed<T>, CudaError> {
+        match self.places.next::<T>() {
+            0 => Ok(Placed::new(self.numbers(len)?, 0)),
+            before => Ok(Placed::new(self.cuda.upload(&vec![filler(); before + len])?, before)),
+        }
     }
 
     /// Room for numbers of any type.
@@ -163,12 +206,18 @@ impl<'d> Bench<'d> {
 
     /// Holds `got` against exact values.
     pub fn compare(&mut self, what: &str, got: &[f32], want: &[f64], tolerance: f64) {
+        if self.is_seen(what, got) {
+            return;
+        }
         let got: Vec<f64> = got.iter().map(|v| f64::from(*v)).collect();
         self.note(check::compare(what, &got, want, tolerance));
     }
 
     /// Holds integers, or bits, against what they must be.
-    pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, got: &[T], want: &[T]) {
+    pub fn equal<T: PartialEq + Debug + NoUninit>(&mut self, what: &str, got: &[T], want: &[T]) {
+        if self.is_seen(what, got) {
+            return;
+        }
         let differing = got.iter().zip(want).position(|(a, b)| a != b);
         self.note(match differing {
             _ if got.len() != want.len() => Err(format!("{what}: {} elements, expected {}", got.len(), want.len())),
@@ -186,8 +235,11 @@ impl<'d> Bench<'d> {
 
     /// Holds the gradient of input `input` against differences of the reference.
     pub fn gradient(&mut self, problem: &Problem, input: usize, got: &[f32], tolerance: f64) {
-        let wide: Vec<f64> = got.iter().map(|v| f64::from(*v)).collect();
         let what = format!("gradient of {}", problem.names[input]);
+        if self.is_seen(&what, got) {
+            return;
+        }
+        let wide: Vec<f64> = got.iter().map(|v| f64::from(*v)).collect();
         let expected = problem.exact[input].len();
         if wide.len() != expected {
             self.note(Err(format!("{what}: {} elements, expected {expected}", wide.len())));
@@ -199,6 +251,18 @@ impl<'d> Bench<'d> {
         }
         let (along, want) = check::differences(&problem.reference, &problem.exact, &problem.seeds, input, &wide);
         self.note(check::compare(&what, &along, &want, tolerance));
+    }
+
+    /// Holds `got` against the first run alone.
+    pub fn again<T: Debug + NoUninit>(&mut self, what: &str, got: &[T]) {
+        self.is_seen(what, got);
+    }
+
+    /// Whether this is the second run, and `got` was held against the first.
+    fn is_seen<T: Debug + NoUninit>(&mut self, what: &str, got: &[T]) -> bool {
+        let Some(result) = self.pass.see(&self.case, what, got) else { return false };
+        self.outcome.faults.extend(result.err().map(|text| format!("{}: {text}", self.case)));
+        true
     }
 
     fn note(&mut self, result: Result<(), String>) {

@@ -26,7 +26,7 @@ const fn size(
     Size { channels, kernel, offsets, bias, carried, stretch }
 }
 
-const SIZES: [Size; 20] = [
+const SIZES: [Size; 25] = [
     size((5, 4), &[0, 0], true, false, 64),
     size((1, 4), &[0, 1], true, false, 64),
     size((3, 1), &[0, 5], true, true, 2),
@@ -51,6 +51,13 @@ const SIZES: [Size; 20] = [
     size((8, 3), &[0, 0, 5, 5, 6, 6, 8, 8, 20], true, true, 7),
     size((7, 3), &[0, 0, 5, 5, 6, 6, 8, 8, 20], true, true, 7),
     size((5, 2), &[0, 0, 5, 5, 6, 6, 8, 8, 20], true, true, 7),
+    // All that a lane owns, one channel at a time.
+    size((131, 4), &[0, 5, 20], true, true, 4),
+    size((131, 3), &[0, 5, 20], true, false, 7),
+    size((131, 2), &[0, 9], false, true, 4),
+    size((131, 1), &[0, 6], true, false, 4),
+    // Rows far inside a segment, fewer taps than there can be, channels in fours.
+    size((12, 3), &[0, 3, 20], true, true, 5),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
@@ -60,6 +67,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{channels} channels, {kernel} taps, segments {offsets:?} in {}", dtype.name()));
             one(bench, dtype, size)?;
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("8 channels in {}", dtype.name()));
+            one(bench, dtype, &size((8, 4), &[0, 3, 8], true, true, 3))
+        })?;
     }
     Ok(())
 }

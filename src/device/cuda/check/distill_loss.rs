@@ -42,6 +42,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{rows} rows of {vocab} by {chunk}, T {temperature}, gradient in {dtype_name}"));
             one(bench, dtype, size)?;
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("3 rows of 16, gradient in {}", dtype.name()));
+            one(bench, dtype, &size([3, 16, 16, 1], 0.8))
+        })?;
     }
     Ok(())
 }

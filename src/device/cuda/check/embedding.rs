@@ -39,6 +39,15 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             }
         }
     }
+    let (ids, vocab, d) = ([2, 0, 2, 1, 2], 4, 16);
+    bench.case("5 ids of 4");
+    let sorted = sort(bench, &ids, vocab)?;
+    for dtype in bench.dtypes() {
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("5 ids of 4, d 16 in {}", dtype.name()));
+            one(bench, dtype, (&ids, vocab, d), &sorted, masks(ids.len(), d).swap_remove(2))
+        })?;
+    }
     Ok(())
 }
 

@@ -51,6 +51,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 one(bench, dtype, size, true)?;
             }
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("3 rows of 2 groups of 16 in {}", dtype.name()));
+            one(bench, dtype, &size([3, 2, 16, 8, 2], &[1, 4]), true)
+        })?;
     }
     Ok(())
 }
@@ -109,8 +113,9 @@ fn one(bench: &mut Bench, dtype: Float, size: &Size, one_draw: bool) -> Result<(
     if let Some(sums) = sums {
         let grad = bench.mask_grad(&mask, &sums, rows * groups, groups)?;
         // Where a draw has no head at all, the denominator's difference has no two sides.
-        if ends.len() > 1 {
-            bench.gradient(&problem, 3, &grad, Float::F32.tolerance().grad);
+        match ends.len() {
+            1 => bench.again("gradient of keep", &grad),
+            _ => bench.gradient(&problem, 3, &grad, Float::F32.tolerance().grad),
         }
     }
     Ok(())

@@ -39,12 +39,24 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{kind}, experts of {:?} rows, {} behind, {} → {}", size.0, size.1, size.3, size.2));
             one(bench, kind, dtype, edge, size)?;
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("{kind}, experts of 5 and 3 rows, 16 → 24"));
+            one(bench, kind, dtype, edge, (&[5, 3], 1, 24, 16))
+        })?;
         // Off 16 bytes, with as many elements in the last eight as there can be.
         for beyond in 1..8 {
             let rows = [64 + beyond];
             let size: Size = (&rows, 0, 64 + beyond, 32 + beyond);
             bench.case(format!("{kind}, one expert of {:?} rows, {} → {}", size.0, size.3, size.2));
             one(bench, kind, dtype, edge, size)?;
+            // The same in each step that is on its way at first, and in a later one, of what each product sums over.
+            for depth in [0, 64, 96] {
+                let (long, short) = (depth + beyond, 8 + beyond);
+                for [rows, out, inner] in [[long, short, short], [short, long, short], [short, short, long]] {
+                    bench.case(format!("{kind}, one expert of {rows} rows, {inner} → {out}"));
+                    one(bench, kind, dtype, edge, (&[rows], 0, out, inner))?;
+                }
+            }
         }
     }
     Ok(())
@@ -106,7 +118,8 @@ fn one(
     let dx = bench.room(dtype, rows * inner)?;
     let args = abi::GroupedGemm { a: dy.ptr(), c: dx.ptr(), n: inner as u32, k: out as u32, ..product };
     bench.launch(&format!("grouped_gemm_{kind}_nn_{}", dtype.name()), &args)?;
-    bench.gradient(&problem, 0, &dx.read()?, dtype.tolerance().grad);
+    let (want_dx, want_dw) = gradients(&problem, &offsets, out, inner);
+    bench.compare("gradient of x", &dx.read()?, &want_dx, dtype.tolerance().value);
     for accumulate in [0, 1] {
         let start = |at: usize| if accumulate == 1 { (at % 7) as f32 } else { f32::NAN };
         let dw = bench.put(Float::F32, &(0..experts * out * inner).map(start).collect::<Vec<_>>())?;
@@ -123,9 +136,28 @@ fn one(
         bench.launch(&format!("grouped_gemm_{kind}_tn_{}", dtype.name()), &args)?;
         let added = |(at, g): (usize, f32)| if accumulate == 1 { g - start(at) } else { g };
         let grad: Vec<f32> = dw.read()?.into_iter().enumerate().map(added).collect();
-        bench.gradient(&problem, 1, &grad, Float::F32.tolerance().grad);
+        bench.compare("gradient of weight", &grad, &want_dw, Float::F32.tolerance().value);
     }
     Ok(())
+}
+
+/// dx [R, in] = dy·W of each row's expert, 0 behind them; dW [E, out, in] = dyᵀ·x over each expert's rows.
+fn gradients(problem: &Problem, offsets: &[usize], out: usize, inner: usize) -> (Vec<f64>, Vec<f64>) {
+    let (x, weight) = (&problem.exact[0], &problem.exact[1]);
+    let (mut dx, mut dw) = (vec![0.0; x.len()], vec![0.0; weight.len()]);
+    for (e, rows) in offsets.windows(2).enumerate() {
+        let first = e * out * inner;
+        for row in rows[0]..rows[1] {
+            let (x, dx) = (&x[row * inner..][..inner], &mut dx[row * inner..][..inner]);
+            for o in 0..out {
+                let dy = f64::from(problem.seeds[0][row * out + o]);
+                let (w, dw) = (&weight[first + o * inner..][..inner], &mut dw[first + o * inner..][..inner]);
+                dx.iter_mut().zip(w).for_each(|(dx, w)| *dx += dy * w);
+                dw.iter_mut().zip(x).for_each(|(dw, x)| *dw += dy * x);
+            }
+        }
+    }
+    (dx, dw)
 }
 
 /// relu(C)²·m, and C beside it.

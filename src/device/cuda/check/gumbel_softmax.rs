@@ -6,8 +6,16 @@ use crate::autograd::check::Generator;
 use crate::ops::gumbel_softmax::{gumbel_noise, reference};
 
 /// Draws, candidates, κ, τ.
-const SIZES: [(usize, usize, f32, f32); 5] =
-    [(0, 3, 1.0, 1.0), (1, 1, 1.0, 1.0), (3, 5, 1.0, 1.0), (4, 2, 10.0, 0.5), (32, 40, 3.0, 0.2)];
+// The last two have as many candidates as a block has threads, and more.
+const SIZES: [(usize, usize, f32, f32); 7] = [
+    (0, 3, 1.0, 1.0),
+    (1, 1, 1.0, 1.0),
+    (3, 5, 1.0, 1.0),
+    (4, 2, 10.0, 0.5),
+    (32, 40, 3.0, 0.2),
+    (0, 300, 1.0, 1.0),
+    (2, 300, 1.0, 1.0),
+];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
     for size in SIZES {

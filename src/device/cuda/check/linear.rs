@@ -40,6 +40,7 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             ] {
                 one(bench, p)?;
             }
+            bench.off_16_bytes(|bench| one(bench, product(variant, dtype, (7, 16, 24), true, 0, 0)))?;
             // As many elements behind the fours and behind the steps as there can be.
             for beyond in 1..16 {
                 let size = (beyond, 16 + beyond, 16 + beyond);
@@ -59,6 +60,7 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         ] {
             one(bench, p)?;
         }
+        bench.off_16_bytes(|bench| one(bench, product("skinny_nt", dtype, (7, 16, 64), true, 0, 0)))?;
     }
     for variant in [
         "tensor_core_nt",
@@ -89,6 +91,7 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         ] {
             one(bench, p)?;
         }
+        bench.off_16_bytes(|bench| one(bench, product(variant, Float::Bf16, (7, 16, 24), true, 0, 0)))?;
         // Off 16 bytes, with as many elements in the last eight as there can be, in the first tiles and in later ones.
         for beyond in 1..8 {
             for depth in [0, 32, 64, 96] {

@@ -58,6 +58,22 @@ impl DeviceMask {
         }
     }
 
+    /// The arguments of the second pass over [rows, C] sums. `parts` rows of sums belong to a row of the mask.
+    pub fn grad(&self, row_sums: &Data, partials: &Data, out: *mut f32, rows: usize, parts: usize) -> abi::MaskGrad {
+        abi::MaskGrad {
+            row_sums: row_sums.ptr(),
+            draw: address(&self.draw),
+            partials: partials.ptr(),
+            out,
+            length: self.length * parts as u32,
+            rows: rows as u32,
+            draws: self.draws as u32,
+            candidates: self.candidates as u32,
+            accumulate: 0,
+            unused: 0,
+        }
+    }
+
     pub fn is_some(&self) -> bool {
         self.candidates > 0
     }
@@ -106,18 +122,7 @@ impl Bench<'_> {
     ) -> Result<Vec<f32>, CudaError> {
         let out = self.room(Float::F32, mask.draws * mask.candidates)?;
         let partials = self.room(Float::F32, rows.div_ceil(1024) * mask.draws * mask.candidates)?;
-        let args = abi::MaskGrad {
-            row_sums: row_sums.ptr(),
-            draw: address(&mask.draw),
-            partials: partials.ptr(),
-            out: out.ptr(),
-            length: mask.length * parts as u32,
-            rows: rows as u32,
-            draws: mask.draws as u32,
-            candidates: mask.candidates as u32,
-            accumulate: 0,
-            unused: 0,
-        };
+        let args = mask.grad(row_sums, &partials, out.ptr(), rows, parts);
         self.launch("mask_grad_tiles_f32", &args)?;
         self.launch("mask_grad_total_f32", &args)?;
         out.read()

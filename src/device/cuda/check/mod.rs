@@ -20,6 +20,7 @@ mod masks;
 mod moe_combine;
 mod moe_permute;
 mod moe_route;
+mod placed;
 mod problem;
 mod quantize;
 mod quantized_grouped_gemm;
@@ -29,6 +30,7 @@ mod residual_add;
 mod rms_norm;
 mod second_pass;
 mod ssd_scan;
+mod twice;
 
 use std::collections::BTreeSet;
 
@@ -37,6 +39,7 @@ use serde::Serialize;
 use super::{Cuda, CudaError};
 use bench::Bench;
 pub(super) use bench::Float;
+use twice::{Pass, Tensors};
 
 /// What became of one op's kernels.
 #[derive(Clone, Debug, Serialize)]
@@ -48,6 +51,12 @@ pub struct Outcome {
     pub comparisons: usize,
     /// Which tensor of which case is off, and by how much.
     pub faults: Vec<String>,
+}
+
+impl Outcome {
+    fn new(op: &'static str) -> Outcome {
+        Outcome { op, symbols: BTreeSet::new(), comparisons: 0, faults: Vec::new() }
+    }
 }
 
 type Check = fn(&mut Bench) -> Result<(), CudaError>;
@@ -83,28 +92,46 @@ pub fn ops() -> Vec<&'static str> {
     CHECKS.iter().map(|(op, _)| *op).collect()
 }
 
-/// Runs an op's kernels on all inputs of its check. An op without a check gives an outcome of no comparisons.
+/// Runs an op's kernels on all inputs of its check, twice: what is compared must have the same bits both times. An op without
+/// a check gives an outcome of no comparisons.
 ///
 /// # Errors
 /// [`CudaError`] where the driver or the device fails; wrong numbers are faults in the outcome.
 pub fn run(cuda: &Cuda, op: &str) -> Result<Outcome, CudaError> {
-    run_with(cuda, op, None)
+    run_between(cuda, op, || ())
 }
 
-/// As [`run`], but only as much of the check as concerns one kernel, and no further than the first fault.
+/// As [`run`]; `between` is called after the first run and before the second.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_between(cuda: &Cuda, op: &str, between: impl FnOnce()) -> Result<Outcome, CudaError> {
+    let (op, check) = find(op);
+    let first = pass(Bench::new(cuda, Outcome::new(op), None, Pass::First(Tensors::default())), check)?;
+    between();
+    let mut second = pass(Bench::new(cuda, first.outcome, None, first.pass.next()), check)?;
+    second.outcome.faults.extend(second.pass.missing());
+    Ok(second.outcome)
+}
+
+/// Once, only as much of the check as concerns one kernel, and no further than the first fault.
 ///
 /// # Errors
 /// As [`run`]; [`CudaError::Wrong`] where the fault came before the last launch.
 pub fn run_kernel(cuda: &Cuda, op: &str, symbol: &str) -> Result<Outcome, CudaError> {
-    run_with(cuda, op, Some(symbol))
+    let (op, check) = find(op);
+    pass(Bench::new(cuda, Outcome::new(op), Some(symbol), Pass::Only), check).map(|bench| bench.outcome)
 }
 
-fn run_with(cuda: &Cuda, op: &str, only: Option<&str>) -> Result<Outcome, CudaError> {
-    let (op, check) = CHECKS.iter().find(|(name, _)| *name == op).copied().unwrap_or(("", |_| Ok(())));
+fn find(op: &str) -> (&'static str, Check) {
+    CHECKS.iter().find(|(name, _)| *name == op).copied().unwrap_or(("", |_| Ok(())))
+}
+
+fn pass<'d>(mut bench: Bench<'d>, check: Check) -> Result<Bench<'d>, CudaError> {
+    let cuda = bench.cuda;
     // Buffers that end where they end: gpusim and NVIDIA's sanitizer see accesses behind them.
     cuda.keep_at_most(0);
-    let mut bench = Bench::new(cuda, op, only);
     let done = check(&mut bench).and_then(|()| cuda.synchronize());
     cuda.keep_at_most(usize::MAX);
-    done.map(|()| bench.outcome)
+    done.map(|()| bench)
 }

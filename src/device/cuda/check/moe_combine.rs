@@ -22,7 +22,7 @@ const fn size([tokens, width, top_k, experts, drop_every]: [usize; 5], ends: &'s
     Size { tokens, width, top_k, experts, drop_every, ends }
 }
 
-const SIZES: [Size; 18] = [
+const SIZES: [Size; 20] = [
     size([0, 8, 2, 4, 0], &[]),
     size([1, 1, 1, 1, 0], &[]),
     size([37, 19, 2, 8, 0], &[]),
@@ -44,6 +44,8 @@ const SIZES: [Size; 18] = [
     size([5, 8, 4, 5, 3], &[]),
     size([5, 7, 4, 5, 2], &[2, 5]),
     size([5, 7, 4, 5, 4], &[]),
+    size([5, 8, 4, 5, 2], &[2, 5]),
+    size([5, 8, 4, 5, 3], &[2, 5]),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
@@ -53,6 +55,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{tokens} tokens of {width} in {}, top {top_k} of {experts}", dtype.name()));
             one(bench, dtype, size)?;
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("5 tokens of 16 in {}", dtype.name()));
+            one(bench, dtype, &size([5, 16, 3, 5, 4], &[2, 5]))
+        })?;
     }
     Ok(())
 }

@@ -104,6 +104,17 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             rows_of(bench, dtype, (&chosen, rows, width, top_k, experts), &sorted)?;
         }
     }
+    bench.case("as many experts as there can be");
+    dispatch(bench, &scattered(40, 3, 512, 7), 3, 512, None)?;
+    bench.case("5 rows of 16");
+    let chosen = scattered(5, 3, 5, 4);
+    let sorted = dispatch(bench, &chosen, 3, 5, None)?;
+    for dtype in bench.dtypes() {
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("5 rows of 16 in {}", dtype.name()));
+            rows_of(bench, dtype, (&chosen, 5, 16, 3, 5), &sorted)
+        })?;
+    }
     // Of each token's pairs one alone is not dropped, in each slot.
     let (rows, top_k, experts) = (14, 7, 3);
     let mut chosen = vec![DROPPED; rows * top_k];

@@ -24,7 +24,7 @@ const fn size(
     Size { rows, experts, options, ends }
 }
 
-const SIZES: [Size; 9] = [
+const SIZES: [Size; 11] = [
     size((0, 4), (2, 1, 1), true, &[]),
     size((3, 1), (1, 1, 1), false, &[]),
     size((5, 7), (7, 1, 1), true, &[]),
@@ -34,6 +34,9 @@ const SIZES: [Size; 9] = [
     size((60, 16), (2, 1, 1), true, &[4, 8, 16]),
     size((60, 24), (3, 4, 2), true, &[2, 4, 6]),
     size((3, 512), (22, 8, 4), true, &[]),
+    // Slots that are looked at four at a time, and others, with a mask.
+    size((12, 24), (5, 1, 1), true, &[4, 18, 24]),
+    size((12, 24), (4, 2, 2), false, &[3, 10, 12]),
 ];
 
 pub fn check(bench: &mut Bench) -> Result<(), CudaError> {

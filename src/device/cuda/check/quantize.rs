@@ -35,6 +35,7 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             bench.case(format!("{rows}×{width} {}", dtype.name()));
             transformed(bench, dtype, &dtype.round(&cases::input(rows, width).values), [rows, width])?;
         }
+        off_16_bytes(bench, dtype)?;
         for width in [70, 72] {
             stretched(bench, dtype, width, &[3, 0, 137, 16], &[16, 128])?;
         }
@@ -51,6 +52,25 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         amax(bench, dtype)?;
     }
     Ok(())
+}
+
+/// Whole rows of 16 bytes that start off 16 bytes.
+fn off_16_bytes(bench: &mut Bench, dtype: Float) -> Result<(), CudaError> {
+    let (rows, width) = (5, 32);
+    let x = dtype.round(&cases::input(rows, width).values);
+    for format in cases::FORMATS {
+        for blocks in cases::BLOCKS {
+            bench.off_16_bytes(|bench| {
+                bench.case(format!("{rows}×{width} {}, {format:?} by {blocks:?}", dtype.name()));
+                one(bench, dtype, &x, [rows, width], format, blocks, false)
+            })?;
+        }
+    }
+    bench.off_16_bytes(|bench| {
+        bench.case(format!("{rows}×{width} {}", dtype.name()));
+        transformed(bench, dtype, &x, [rows, width])
+    })?;
+    bench.off_16_bytes(|bench| stretched(bench, dtype, width, &[rows, 3], &[16]))
 }
 
 /// Nothing but zeros.

@@ -45,12 +45,17 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
             }
             // As many codes in a thread's last sixteen as there can be, in the first step of k and in a later one.
             for beyond in 1..16 {
-                let rows = [beyond];
-                for size in [(&rows[..], 0, 16 + beyond, beyond), (&rows[..], 0, 32 + beyond, 32 + beyond)] {
-                    bench.case(format!("{name}, one expert of {beyond} rows, {} → {}", size.3, size.2));
+                let (rows, many) = ([beyond], [8 * beyond - 3]);
+                let sizes = [(&rows[..], 0, 16 + beyond, beyond), (&many[..], 0, 8 * beyond + beyond % 4, 32 + beyond)];
+                for size in sizes {
+                    bench.case(format!("{name}, one expert of {:?} rows, {} → {}", size.0, size.3, size.2));
                     Problem::new(dtype, precision, size).check(bench, name)?;
                 }
             }
+            bench.off_16_bytes(|bench| {
+                bench.case(format!("{name}, one expert of 7 rows, 32 → 16"));
+                Problem::new(dtype, precision, (&[7], 0, 16, 32)).check(bench, name)
+            })?;
             let formats = match precision {
                 Precision::Fp8 => &[Format::Fp8(Fp8::E4m3), Format::Fp8(Fp8::E5m2)][..],
                 _ => &[Format::Nvfp4],

@@ -40,11 +40,17 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 }
             }
             // As many codes in a thread's last sixteen as there can be, in the first step of k and in a later one.
-            for beyond in 1..16 {
-                for size in [(beyond, 16 + beyond, beyond), (16 + beyond, beyond, 32 + beyond)] {
-                    for format in [e4m3, Format::Nvfp4] {
-                        one(bench, dtype, layout, size, [format, format], beyond % 2 == 1)?;
-                    }
+            let beyond = (1..16).flat_map(|n| [(n, 16 + n, n), (16 + n, n, 32 + n)]);
+            // The last row and the last column in every eight that a warp has.
+            let ends = (0..32).map(|at| (8 * (at / 4) + 5, 8 * (at % 4) + 1 + at % 7, 8 + at % 3));
+            for (at, size) in beyond.chain(ends).enumerate() {
+                for format in [e4m3, Format::Nvfp4] {
+                    one(bench, dtype, layout, size, [format, format], at % 4 < 2)?;
+                }
+            }
+            for format in [e4m3, Format::Nvfp4] {
+                for accumulate in [false, true] {
+                    bench.off_16_bytes(|bench| one(bench, dtype, layout, (7, 16, 32), [format, format], accumulate))?;
                 }
             }
         }

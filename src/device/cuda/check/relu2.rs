@@ -17,6 +17,10 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 one(bench, dtype, (rows, width), mask)?;
             }
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("3 rows of 16 in {}", dtype.name()));
+            one(bench, dtype, (3, 16), masks(3, 16).swap_remove(2))
+        })?;
     }
     Ok(())
 }

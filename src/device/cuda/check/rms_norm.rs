@@ -20,8 +20,12 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
                 one(bench, dtype, size, mask, false)?;
             }
         }
+        bench.off_16_bytes(|bench| {
+            bench.case(format!("3 rows of 16 in {}", dtype.name()));
+            one(bench, dtype, (3, 16, 2), masks(3, 16).swap_remove(2), false)
+        })?;
         // A draw without any column: nothing is divided by 0.
-        for width in [64, 29] {
+        for width in [64, 29, 301, 1028] {
             bench.case(format!("9 rows of {width} in {}, some masked out", dtype.name()));
             let draws = Draws::Sequences { length: 3, of_sequence: [2, 0, 1].as_slice().into() };
             let mask = Some((MaskSpec { ends: vec![width], draws }, 3));
@@ -72,6 +76,7 @@ fn one(
     };
     bench.launch(&format!("rms_norm_forward_{}", dtype.name()), &args)?;
     bench.value(&problem, 0, &y, dtype)?;
+    bench.again("scales", &scales.read()?);
 
     let blocks = rows.div_ceil(rows_per_block);
     let dy = bench.put(dtype, &problem.seeds[0])?;
@@ -98,8 +103,9 @@ fn one(
     if let Some(sums) = sums {
         let grad = bench.mask_grad(&mask, &sums, rows, 1)?;
         // Where a draw has no column at all, the denominator's difference has no two sides.
-        if !empty {
-            bench.gradient(&problem, 2, &grad, Float::F32.tolerance().grad);
+        match empty {
+            true => bench.again("gradient of keep", &grad),
+            false => bench.gradient(&problem, 2, &grad, Float::F32.tolerance().grad),
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 use super::super::CudaError;
 use super::super::embedded::abi;
 use super::bench::{Bench, Float};
+use super::masks::DeviceMask;
 use crate::autograd::Draws;
 use crate::autograd::check::{Generator, MaskSpec};
 
@@ -51,6 +52,23 @@ pub fn mask_grad(bench: &mut Bench) -> Result<(), CudaError> {
         }
         let got = bench.mask_grad(&mask, &device, rows, 1)?;
         bench.compare("gradient", &got, &want, Float::F32.tolerance().value);
+        tiles(bench, &spec, &mask, &sums, draws)?;
     }
+    Ok(())
+}
+
+/// The sums over each tile of rows alone.
+fn tiles(bench: &mut Bench, spec: &MaskSpec, mask: &DeviceMask, sums: &[f32], draws: usize) -> Result<(), CudaError> {
+    const TILE: usize = 1024;
+    let rows = sums.len() / mask.candidates;
+    let mut want = vec![0.0; rows.div_ceil(TILE) * draws * mask.candidates];
+    for (row, sums) in sums.chunks(mask.candidates).enumerate() {
+        let of_draw = &mut want[(row / TILE * draws + spec.draws.of(row)) * mask.candidates..][..mask.candidates];
+        of_draw.iter_mut().zip(sums).for_each(|(want, sum)| *want += f64::from(*sum));
+    }
+    let (device, partials) = (bench.put(Float::F32, sums)?, bench.room(Float::F32, want.len())?);
+    let args = mask.grad(&device, &partials, std::ptr::null_mut(), rows, 1);
+    bench.launch("mask_grad_tiles_f32", &args)?;
+    bench.compare("sums of tiles", &partials.read()?, &want, Float::F32.tolerance().value);
     Ok(())
 }

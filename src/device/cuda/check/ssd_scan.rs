@@ -132,13 +132,14 @@ pub fn check(bench: &mut Bench) -> Result<(), CudaError> {
         for size in &SIZES {
             one(bench, dtype, size)?;
         }
+        bench.off_16_bytes(|bench| one(bench, dtype, &size((2, 8, 1, 8), &[0, 5])))?;
         // Heads that end in each of the dimensions that a thread has.
         for head_dim in (2..64).step_by(8) {
             one(bench, dtype, &size((3, head_dim, 1, 2), &[0, 5]))?;
         }
         // States that end in each piece of a tile, with whole pairs and without.
         for state in (5..128).filter(|n| matches!(n % 8, 5 | 6)) {
-            one(bench, dtype, &tiles((2, 2, 1, state), &[0, 5]))?;
+            one(bench, dtype, &tiles((2, 10, 1, state), &[0, 5]))?;
         }
     }
     Ok(())
@@ -256,10 +257,10 @@ impl<'s> Case<'s> {
         }
         let starts = chunks[self.segments.count()] as usize * heads * p * n;
         let outputs = self.rows() * heads * p;
-        let (y, last) = (bench.room(self.dtype, outputs)?, bench.room(Float::F32, self.states())?);
+        let (y, last) = (bench.room(self.dtype, outputs)?, bench.scratch(Float::F32, self.states())?);
         let saved = Saved {
             unmasked: bench.room(self.dtype, outputs)?,
-            starts: bench.room(rung.products(), starts)?,
+            starts: bench.scratch(rung.products(), starts)?,
             chunks: bench.cuda.upload(&chunks)?,
         };
         let args = abi::ScanForward {
@@ -287,11 +288,11 @@ impl<'s> Case<'s> {
         let (problem, dtype, rows) = (&self.problem, self.dtype, self.rows());
         let (heads, p, _, n) = self.size.dims;
         let dy = bench.put(dtype, &problem.seeds[0])?;
-        let dfinal = bench.put(Float::F32, &problem.seeds[1])?;
+        let dfinal = bench.cuda.upload(&problem.seeds[1])?;
         let (dxbc, ddt) = (bench.room(dtype, problem.inputs[0].len())?, bench.room(dtype, rows * heads)?);
-        let share = || bench.room(Float::F32, rows * heads * n);
+        let share = || bench.scratch(Float::F32, rows * heads * n);
         let (db, dc) = (share()?, share()?);
-        let dinitial = bench.room(Float::F32, self.states())?;
+        let dinitial = bench.scratch(Float::F32, self.states())?;
         let partials = bench.room(Float::F32, self.segments.count() * 3 * heads)?;
         let args = abi::ScanBackward {
             scan: self.scan(&saved.chunks),
@@ -367,12 +368,10 @@ impl<'s> Case<'s> {
     /// differences. x, B and C each have a scale of their own.
     fn hold_to_host(&self, bench: &mut Bench, saved: &Saved) -> Result<(), CudaError> {
         let gradients = self.gradients(bench, Rung::TensorCore, saved)?;
-        let again = self.gradients(bench, Rung::TensorCore, saved)?;
-        for (name, (first, second)) in self.problem.names.iter().zip(gradients.iter().zip(&again)) {
-            let [first, second] = [first, second].map(|gradient| gradient.as_deref().map(bits));
-            bench.equal(&format!("gradient of {name} once more"), &[second], &[first]);
-        }
-        let expected = self.on_host().map_err(|e| CudaError::Wrong(e.to_string()))?;
+        let expected = match bench.is_second() {
+            true => vec![Vec::new(); gradients.len()],
+            false => self.on_host().map_err(|e| CudaError::Wrong(e.to_string()))?,
+        };
         let (heads, p, groups, n) = self.size.dims;
         let parts = [("x", heads * p), ("B", groups * n), ("C", groups * n)];
         for (input, (got, want)) in gradients.iter().zip(&expected).enumerate() {

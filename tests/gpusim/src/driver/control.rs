@@ -69,6 +69,18 @@ unsafe extern "C" fn gpusim_mutate_next(kernel: *const c_char, seed: u64) -> CuR
     SUCCESS
 }
 
+/// Loads a text in place of the next module that has this kernel.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gpusim_replace_next(kernel: *const c_char, text: *const c_char) -> CuResult {
+    if kernel.is_null() || text.is_null() {
+        return error::INVALID_VALUE.0;
+    }
+    // SAFETY: not null; the caller gives C strings.
+    let [kernel, text] = [kernel, text].map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    driver().device.replace_next(&kernel, &text);
+    SUCCESS
+}
+
 /// Forgets findings, counts and the error of a kernel. Memory, modules and streams stay.
 #[unsafe(no_mangle)]
 extern "C" fn gpusim_reset() {
@@ -88,6 +100,13 @@ extern "C" fn gpusim_set_workers(workers: usize) {
     let workers = if workers == 0 { Execution::default().workers } else { workers };
     let device = &driver().device;
     device.set_execution(Execution { workers, ..device.execution() });
+}
+
+/// Sets whether the last block of a launch comes first.
+#[unsafe(no_mangle)]
+extern "C" fn gpusim_set_backwards(backwards: bool) {
+    let device = &driver().device;
+    device.set_execution(Execution { backwards, ..device.execution() });
 }
 
 /// Sets how many warp instructions a block may run.

@@ -96,6 +96,7 @@ impl Driver {
         device.set_execution(Execution {
             workers: number("GPUSIM_THREADS").map_or(default.workers, |n| (n as usize).clamp(1, 1024)),
             watchdog: number("GPUSIM_WATCHDOG").unwrap_or(default.watchdog),
+            ..default
         });
         Driver { device, objects: Mutex::default(), fault: AtomicU32::new(SUCCESS) }
     }

@@ -1,5 +1,5 @@
-//! A launch: CTAs over the machine's cores. Blocks are handed out in order; each worker has registers and shared memory of its
-//! own and shares global memory. Nothing a kernel can see depends on the number of workers, unless its blocks race.
+//! A launch: CTAs over the machine's cores. Blocks are handed out in order, or from the last to the first; each worker has registers and shared memory of its
+//! own and shares global memory. Nothing a kernel can see depends on the number of workers or the order, unless its blocks race.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -21,11 +21,14 @@ pub struct Execution {
     pub workers: usize,
     /// Most warp instructions of one block.
     pub watchdog: u64,
+    /// Whether the last block comes first.
+    pub backwards: bool,
 }
 
 impl Default for Execution {
     fn default() -> Self {
-        Execution { workers: std::thread::available_parallelism().map_or(1, |n| n.get()), watchdog: 4_000_000_000 }
+        let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Execution { workers, watchdog: 4_000_000_000, backwards: false }
     }
 }
 
@@ -41,7 +44,7 @@ pub fn run(kernel: &Kernel, launch: &Launch, memory: Arc<Snapshot>, execution: E
     let next = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     let workers = (execution.workers as u64).min(launch.blocks()).max(1);
-    let work = || run_blocks(kernel, launch, memory.clone(), execution.watchdog, &next, &is_over);
+    let work = || run_blocks(kernel, launch, memory.clone(), execution, &next, &is_over);
     let results: Vec<WorkerResult> = if workers == 1 {
         vec![work()]
     } else {
@@ -76,7 +79,7 @@ fn run_blocks(
     kernel: &Kernel,
     launch: &Launch,
     memory: Arc<Snapshot>,
-    watchdog: u64,
+    execution: Execution,
     next: &AtomicU64,
     is_over: &AtomicBool,
 ) -> WorkerResult {
@@ -94,13 +97,14 @@ fn run_blocks(
     let mut cta = Cta::new(&env);
     let mut fault = None;
     while !is_over.load(Relaxed) {
-        let block = next.fetch_add(1, Relaxed);
-        if block >= launch.blocks() {
+        let at = next.fetch_add(1, Relaxed);
+        if at >= launch.blocks() {
             break;
         }
+        let block = if execution.backwards { launch.blocks() - 1 - at } else { at };
         (env.block, env.clock) = (block, 0);
         env.global.start_block(BlockTag::new(launch.serial, block, launch.blocks()));
-        if let Err(error) = cta.run(&mut env, watchdog) {
+        if let Err(error) = cta.run(&mut env, execution.watchdog) {
             fault = Some((block, error));
             is_over.store(true, Relaxed);
         }

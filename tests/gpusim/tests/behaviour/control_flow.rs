@@ -138,3 +138,18 @@ fn cache_hints_change_nothing() {
     run.input = (0..32).collect();
     assert_eq!(run.clean(), (0..32).map(|i| 3 * i).collect::<Vec<_>>());
 }
+
+#[test]
+fn blocks_run_in_order_or_backwards() {
+    // Each takes the next number.
+    let body = format!("atom.global.add.u32 %r4, [%w1], 1; {}", super::sim::store("%r4"));
+    let mut run = Run::new(&body, 40, 1);
+    (run.input, run.workers) = (vec![0], 1);
+    assert_eq!(run.clean(), (0..40).collect::<Vec<_>>());
+    run.backwards = true;
+    assert_eq!(run.clean(), (0..40).rev().collect::<Vec<_>>());
+    run.workers = 3;
+    let mut taken = run.clean();
+    taken.sort();
+    assert_eq!(taken, (0..40).collect::<Vec<_>>());
+}

@@ -23,12 +23,21 @@ pub struct Run<'a> {
     /// Whether the output is zeroed first (else it is poison nobody wrote).
     pub zeroed: bool,
     pub workers: usize,
+    pub backwards: bool,
 }
 
 impl<'a> Run<'a> {
     pub fn new(body: &'a str, blocks: u32, threads: u32) -> Self {
         let out_words = (blocks * threads) as usize;
-        Run { body, config: LaunchConfig::new(blocks, threads), input: Vec::new(), out_words, zeroed: true, workers: 2 }
+        Run {
+            body,
+            config: LaunchConfig::new(blocks, threads),
+            input: Vec::new(),
+            out_words,
+            zeroed: true,
+            workers: 2,
+            backwards: false,
+        }
     }
 
     pub fn text(&self) -> String {
@@ -42,7 +51,8 @@ impl<'a> Run<'a> {
 
     pub fn go(&self) -> Outcome {
         let device = Device::default();
-        device.set_execution(gpusim::exec::grid::Execution { workers: self.workers, watchdog: 3_000_000 });
+        let (workers, backwards) = (self.workers, self.backwards);
+        device.set_execution(gpusim::exec::grid::Execution { workers, watchdog: 3_000_000, backwards });
         let module = device.load(&self.text()).unwrap_or_else(|error| panic!("{error}\n{}", self.text()));
         let kernel = &module.kernels["k"];
         let out = device.allocate(4 * self.out_words.max(1)).unwrap().base;
