@@ -126,11 +126,12 @@ __device__ void load_rows(float (&x)[N][4], const float *from, uint64_t width, u
 /// The other way round: four lanes' pairs are a whole sector where rows are aligned to it.
 template <int N>
 __device__ void store_rows(float *to, uint64_t width, uint32_t columns, uint32_t rows, const float (&x)[N][4]) {
+    const bool in_pairs = (width | columns | reinterpret_cast<uintptr_t>(to) / sizeof(float)) % 2 == 0;
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
         const uint32_t row = lane() / 4 + r * 8, first = lane() % 4 * 2, left = row < rows ? columns : 0;
         float *target = to + row * width + first;
-        if ((width | columns) % 2 == 0) {
+        if (in_pairs) {
 #pragma unroll
             for (uint32_t j = 0; j < N; j++)
                 if (first + j * 8 < left) store_n<Space::GLOBAL, 2>(target + j * 8, &x[j][2 * r]);

@@ -54,7 +54,7 @@ pub enum Basis {
         measured_on: MeasuredOn,
         /// The parent, then the held-out architectures.
         choices: Vec<Choice>,
-        validation: Validation,
+        validation: Box<Validation>,
     },
     /// The table is of a deployment that is not at hand; so many of its rows are estimates.
     Elsewhere { estimates: usize },
@@ -301,6 +301,7 @@ pub fn read(c: &Compression) -> Result<Profile> {
     }
     let predicted = choices.iter().map(|choice| model.predict(choice)).collect::<Result<Vec<_>>>()?;
     let validation = compare(predicted.into_iter().zip(measured).collect());
+    let validation = Box::new(validation);
     let basis = Basis::Here { measured_on: whole.measured_on, choices, validation };
     Ok(Profile { contract, model, table, basis, shares })
 }

@@ -159,14 +159,6 @@ impl<'d> Bench<'d> {
         })
     }
 
-    /// Room for what one kernel leaves to another, which never starts off 16 bytes.
-    pub fn scratch(&self, dtype: Float, len: usize) -> Result<Data, CudaError> {
-        Ok(match dtype {
-            Float::F32 => Data::F32(Placed::new(self.numbers(len)?, 0)),
-            Float::Bf16 => Data::Bf16(Placed::new(self.numbers(len)?, 0)),
-        })
-    }
-
     /// Room for numbers of any type, which may start off 16 bytes.
     pub fn placed<T: bytemuck::Pod>(&self, len: usize) -> Result<Placed<T>, CudaError> {
         match self.places.next::<T>() {

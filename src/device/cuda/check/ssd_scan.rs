@@ -257,10 +257,10 @@ impl<'s> Case<'s> {
         }
         let starts = chunks[self.segments.count()] as usize * heads * p * n;
         let outputs = self.rows() * heads * p;
-        let (y, last) = (bench.room(self.dtype, outputs)?, bench.scratch(Float::F32, self.states())?);
+        let (y, last) = (bench.room(self.dtype, outputs)?, bench.room(Float::F32, self.states())?);
         let saved = Saved {
             unmasked: bench.room(self.dtype, outputs)?,
-            starts: bench.scratch(rung.products(), starts)?,
+            starts: bench.room(rung.products(), starts)?,
             chunks: bench.cuda.upload(&chunks)?,
         };
         let args = abi::ScanForward {
@@ -290,9 +290,9 @@ impl<'s> Case<'s> {
         let dy = bench.put(dtype, &problem.seeds[0])?;
         let dfinal = bench.cuda.upload(&problem.seeds[1])?;
         let (dxbc, ddt) = (bench.room(dtype, problem.inputs[0].len())?, bench.room(dtype, rows * heads)?);
-        let share = || bench.scratch(Float::F32, rows * heads * n);
+        let share = || bench.room(Float::F32, rows * heads * n);
         let (db, dc) = (share()?, share()?);
-        let dinitial = bench.scratch(Float::F32, self.states())?;
+        let dinitial = bench.room(Float::F32, self.states())?;
         let partials = bench.room(Float::F32, self.segments.count() * 3 * heads)?;
         let args = abi::ScanBackward {
             scan: self.scan(&saved.chunks),
