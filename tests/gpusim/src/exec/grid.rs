@@ -1,5 +1,6 @@
-//! A launch: CTAs over the machine's cores. Blocks are handed out in order, or from the last to the first; each worker has registers and shared memory of its
-//! own and shares global memory. Nothing a kernel can see depends on the number of workers or the order, unless its blocks race.
+//! A launch: CTAs over the machine's cores. Blocks are handed out in order, or from the last to the first; each worker has
+//! registers and shared memory of its own and shares global memory. Nothing a kernel can see depends on the number of workers
+//! or the order, unless its blocks race.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
