@@ -216,6 +216,31 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(values)
     }
 
+    /// As [`DeviceBuffer::write`], of the elements from `first` on.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`]; [`CudaError::Limit`] where they are more than there are.
+    pub fn write_at(&mut self, first: usize, values: &[T]) -> Result<(), CudaError> {
+        self.inside(first, values.len())?;
+        self.bind()?;
+        let Memory { context, stream, staging, .. } = &*self.memory;
+        staging
+            .write(self.at(first), bytemuck::cast_slice(values), context, stream)
+            .map_err(|e| self.memory.failure("cuMemcpyHtoDAsync", e))
+    }
+
+    /// As [`DeviceBuffer::read`], of `count` elements from `first` on.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`]; [`CudaError::Limit`] where there are not so many.
+    pub fn read_at(&self, first: usize, count: usize) -> Result<Vec<T>, CudaError> {
+        let mut values = vec![T::zeroed(); count];
+        // SAFETY: the values live until the copy has been waited for.
+        unsafe { self.start_read(first, &mut values) }?;
+        self.wait()?;
+        Ok(values)
+    }
+
     /// Sets every byte.
     pub fn fill_bytes(&mut self, byte: u8) -> Result<(), CudaError> {
         let bytes = self.len * size_of::<T>();

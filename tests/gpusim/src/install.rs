@@ -157,6 +157,12 @@ impl Installed {
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(usize)>(self.symbol(c"gpusim_set_workers"))(workers) }
     }
 
+    /// Lets launches run their last blocks alone, so many; 0: all. What the others would have written is not there.
+    pub fn set_last_blocks(&self, count: u64) {
+        // SAFETY: the function has this type.
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u64)>(self.symbol(c"gpusim_set_last_blocks"))(count) }
+    }
+
     /// Sets whether launches run their blocks from the last to the first: what differs then depended on their order.
     pub fn set_backwards(&self, backwards: bool) {
         // SAFETY: the function has this type.

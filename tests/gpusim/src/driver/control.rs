@@ -102,6 +102,13 @@ extern "C" fn gpusim_set_workers(workers: usize) {
     device.set_execution(Execution { workers, ..device.execution() });
 }
 
+/// Sets how many of a launch's last blocks run; 0: all.
+#[unsafe(no_mangle)]
+extern "C" fn gpusim_set_last_blocks(count: u64) {
+    let device = &driver().device;
+    device.set_execution(Execution { last: (count > 0).then_some(count), ..device.execution() });
+}
+
 /// Sets whether the last block of a launch comes first.
 #[unsafe(no_mangle)]
 extern "C" fn gpusim_set_backwards(backwards: bool) {

@@ -24,12 +24,14 @@ pub struct Execution {
     pub watchdog: u64,
     /// Whether the last block comes first.
     pub backwards: bool,
+    /// So many of the last blocks run, and no others; `None`: all.
+    pub last: Option<u64>,
 }
 
 impl Default for Execution {
     fn default() -> Self {
         let workers = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Execution { workers, watchdog: 4_000_000_000, backwards: false }
+        Execution { workers, watchdog: 4_000_000_000, backwards: false, last: None }
     }
 }
 
@@ -44,7 +46,8 @@ pub struct Report {
 pub fn run(kernel: &Kernel, launch: &Launch, memory: Arc<Snapshot>, execution: Execution) -> Report {
     let next = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
-    let workers = (execution.workers as u64).min(launch.blocks()).max(1);
+    let blocks = launch.blocks().min(execution.last.unwrap_or(u64::MAX));
+    let workers = (execution.workers as u64).min(blocks).max(1);
     let work = || run_blocks(kernel, launch, memory.clone(), execution, &next, &is_over);
     let results: Vec<WorkerResult> = if workers == 1 {
         vec![work()]
@@ -97,12 +100,14 @@ fn run_blocks(
     };
     let mut cta = Cta::new(&env);
     let mut fault = None;
+    let all = launch.blocks();
+    let first = all - all.min(execution.last.unwrap_or(all));
     while !is_over.load(Relaxed) {
         let at = next.fetch_add(1, Relaxed);
-        if at >= launch.blocks() {
+        if at >= all - first {
             break;
         }
-        let block = if execution.backwards { launch.blocks() - 1 - at } else { at };
+        let block = if execution.backwards { all - 1 - at } else { first + at };
         (env.block, env.clock) = (block, 0);
         env.global.start_block(BlockTag::new(launch.serial, block, launch.blocks()));
         if let Err(error) = cta.run(&mut env, execution.watchdog) {

@@ -5,16 +5,18 @@
 //! value and not undefined behaviour. Accesses of different sizes may overlap; every supported processor executes aligned
 //! accesses of up to 8 bytes singly, which is what the GPU promises too.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+
+use super::zeroed::{SPARSE, Zeroed};
 
 /// First address given to an allocation: high above the windows of other spaces, and no address of this process.
 const FIRST_ADDRESS: u64 = 0x0a00_0000_0000;
 /// Alignment of allocations, and least distance between two: what lies between belongs to nobody.
 const ALIGNMENT: u64 = 512;
-/// What fresh memory holds: a NaN in every float format, -1 as an integer.
+/// What fresh memory holds, unless there is so much that it is only there once it is touched: a NaN in every float format, -1 as
+/// an integer.
 const POISON: u8 = 0xff;
 
 pub struct Allocation {
@@ -22,13 +24,12 @@ pub struct Allocation {
     pub len: usize,
     /// Number of the allocation in its process, from 1.
     pub serial: u64,
-    data: *mut u8,
-    layout: Layout,
+    data: Zeroed<AtomicU8>,
     /// Bit per byte.
-    written: Box<[AtomicU64]>,
+    written: Zeroed<AtomicU64>,
     unwritten: AtomicUsize,
     /// Per two bytes, the launch and block that wrote them last; made at a kernel's first write.
-    writers: OnceLock<Box<[AtomicU32]>>,
+    writers: OnceLock<Zeroed<AtomicU32>>,
 }
 
 /// A launch and one of its blocks, as the shadow of global memory remembers them.
@@ -54,32 +55,23 @@ impl BlockTag {
     }
 }
 
-// SAFETY: the bytes are reached through raw pointers only, with atomic operations where threads may meet (see above); the
-// other fields are atomics or never change.
-unsafe impl Send for Allocation {}
-unsafe impl Sync for Allocation {}
-
 impl Allocation {
     /// `base` None: the address is that of the bytes themselves, which the host may use too (pinned and managed memory).
     fn new(base: Option<u64>, len: usize, serial: u64) -> Option<Self> {
         // Slack, so that a lane that is masked off may be given any pointer into the last 16 bytes.
-        let layout = Layout::from_size_align(len.checked_add(16)?, ALIGNMENT as usize).ok()?;
-        // SAFETY: the size is not zero.
-        let data = unsafe { alloc(layout) };
-        if data.is_null() {
-            return None;
+        let data: Zeroed<AtomicU8> = Zeroed::new(len.checked_add(16)?)?;
+        if data.len() < SPARSE {
+            // SAFETY: so many bytes are there, and nobody else knows of them yet.
+            unsafe { data.as_ptr().write_bytes(POISON, data.len()) };
         }
-        // SAFETY: `data` has `layout.size()` bytes.
-        unsafe { data.write_bytes(POISON, layout.size()) };
         let is_shared_with_host = base.is_none();
         let words = if is_shared_with_host { 0 } else { len.div_ceil(64) };
         Some(Allocation {
-            base: base.unwrap_or(data as u64),
+            base: base.unwrap_or(data.as_ptr() as u64),
             len,
             serial,
             data,
-            layout,
-            written: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            written: Zeroed::new(words)?,
             // What the host writes directly is not seen.
             unwritten: AtomicUsize::new(if is_shared_with_host { 0 } else { len }),
             writers: OnceLock::new(),
@@ -90,7 +82,7 @@ impl Allocation {
     #[inline(always)]
     pub fn pointer(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.len);
-        self.data.wrapping_add(offset)
+        self.data.as_ptr().cast::<u8>().wrapping_add(offset)
     }
 
     /// Whether every byte was written.
@@ -137,14 +129,18 @@ impl Allocation {
     /// Notes who wrote `bytes` at an offset; None for atomics, which race with nobody.
     #[inline(always)]
     pub fn note_writer(&self, offset: usize, bytes: usize, tag: Option<BlockTag>) {
-        let writers = self.writers.get_or_init(|| (0..self.len.div_ceil(2)).map(|_| AtomicU32::new(0)).collect());
+        let writers = self.writers.get_or_init(|| {
+            Zeroed::new(self.len.div_ceil(2)).unwrap_or_else(|| panic!("no room for the shadow of {self:?}"))
+        });
         for cell in &writers[offset / 2..(offset + bytes) / 2] {
             cell.store(tag.map_or(0, |tag| tag.0), Relaxed);
         }
     }
 
     fn forget_writers(&self) {
-        self.writers.get().into_iter().flatten().for_each(|cell| cell.store(0, Relaxed));
+        if let Some(writers) = self.writers.get() {
+            writers.clear(|cell| cell.store(0, Relaxed));
+        }
     }
 
     /// Notes a range of any length as written.
@@ -189,13 +185,6 @@ impl Allocation {
 impl std::fmt::Debug for Allocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "allocation #{} of {} bytes at {:#x}", self.serial, self.len, self.base)
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`, freed once.
-        unsafe { dealloc(self.data, self.layout) }
     }
 }
 

@@ -19,3 +19,4 @@ pub mod space;
 mod step;
 mod view;
 pub mod warp;
+mod zeroed;

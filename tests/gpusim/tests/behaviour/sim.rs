@@ -52,7 +52,12 @@ impl<'a> Run<'a> {
     pub fn go(&self) -> Outcome {
         let device = Device::default();
         let (workers, backwards) = (self.workers, self.backwards);
-        device.set_execution(gpusim::exec::grid::Execution { workers, watchdog: 3_000_000, backwards });
+        device.set_execution(gpusim::exec::grid::Execution {
+            workers,
+            watchdog: 3_000_000,
+            backwards,
+            ..Default::default()
+        });
         let module = device.load(&self.text()).unwrap_or_else(|error| panic!("{error}\n{}", self.text()));
         let kernel = &module.kernels["k"];
         let out = device.allocate(4 * self.out_words.max(1)).unwrap().base;
