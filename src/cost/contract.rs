@@ -270,8 +270,8 @@ impl Contract {
         match self.engine {
             Engine::Builtin => Ok(()),
             Engine::Vllm(_) => {
-                let expected = "\"builtin\", which this program measures; by a table of `profile ingest`, or estimates, \
-                                `run` goes as far as `evaluate`";
+                let expected = "\"builtin\", which this program measures; of vLLM, `profile plan` and `profile ingest` make a \
+                                table, by which `run` goes as far as `evaluate`";
                 self.fault("engine", "vllm", expected)
             }
         }

@@ -1,4 +1,4 @@
-//! Promise: offsets have 64 bits. At the end of tensors of more than 2³¹ elements every kernel gives the bits that it gives of
+//! Promise: offsets have 64 bits. At the end of tensors of more than 2³² elements every kernel gives the bits that it gives of
 //! those last rows alone.
 //!
 //! gpusim gives out memory page by page and runs a launch's last blocks alone, so that nothing in front is ever touched.

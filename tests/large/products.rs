@@ -1,4 +1,4 @@
-//! Matrix products, of few rows far from each other: their strides take the last ones beyond 2³¹ elements.
+//! Matrix products, of few rows far from each other: their strides take the last ones beyond 2³² elements.
 
 use autocompress::device::cuda::DeviceBuffer;
 use autocompress::device::cuda::embedded::abi;

@@ -376,17 +376,17 @@ fn route_backward(lab: &Lab, dtype: &str, before: usize) -> Vec<Vec<u8>> {
     vec![dlogits.bits(skip, count)]
 }
 
-/// Four rows of partial sums, whose last columns count.
+/// Five rows of partial sums, whose last columns count.
 fn column_sum(lab: &Lab, before: usize) -> Vec<Vec<u8>> {
     const COLUMNS: usize = 40;
     let width = before + COLUMNS;
-    let mut partials = lab.data_room("f32", 4 * width);
-    (0..4).for_each(|row| partials.put(row * width + before, &lab.normal(COLUMNS)));
+    let mut partials = lab.data_room("f32", 5 * width);
+    (0..5).for_each(|row| partials.put(row * width + before, &lab.normal(COLUMNS)));
     let out = lab.room::<f32>(width);
     let args = abi::ColumnSum {
         partials: partials.ptr(),
         out: out.ptr(),
-        rows: 4,
+        rows: 5,
         width: width as u32,
         accumulate: 0,
         unused: 0,

@@ -181,7 +181,7 @@ const H: usize = 4;
 const P: usize = 64;
 const N: usize = 64;
 const XBC: usize = H * P + 2 * N;
-/// Heads' shares of the gradients of B and C, the smallest of its tensors, have 2³¹ elements.
+/// Heads' shares of the gradients of B and C, the smallest of its tensors, have 2³² elements.
 const SCAN_ROWS: usize = FAR / (H * N);
 
 /// The scan's inputs, those of the second sequence.
