@@ -47,6 +47,7 @@ pub fn run(command: Command) -> Result<Outcome> {
         None => Compression::open_for(Method::Minitron, &recipe, &out, quiet)?,
     };
     let until = until.unwrap_or(compression.last());
+    check_order(from, Some(until))?;
     compression.run(from, until)?;
     end(&compression, until, json)
 }

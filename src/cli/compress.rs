@@ -78,6 +78,7 @@ pub fn run(args: RunArgs) -> Result<Outcome> {
     check_order(args.from, args.until)?;
     let compression = Compression::open(&recipe, &out, quiet)?;
     let until = args.until.unwrap_or(compression.last());
+    check_order(args.from, Some(until))?;
     compression.run(args.from, until)?;
     end(&compression, until, json)
 }

@@ -6,15 +6,15 @@ use serde_json::Value;
 use super::contract::config;
 use super::output;
 use crate::cost::roofline;
-use crate::cost::{Contract, Prediction, Table};
+use crate::cost::{Contract, Prediction};
 use crate::report::count;
 use crate::search::{DryRun, dry_run, repair};
 use crate::stages::compress::measure::{in_unit, unit_of};
-use crate::stages::compress::profile::{Profile, deployment};
+use crate::stages::compress::profile::{Profile, deployment, measured_elsewhere};
 use crate::stages::compress::{Method, Recipe};
 use crate::supernet::{Choice, SearchSpace, Space};
 use crate::train::Progress;
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// Search a recipe's space against its limits alone, from configurations: whether the limits can be met, and what an
 /// architecture within them costs. No weights, no data; times that were not measured are estimates.
@@ -64,6 +64,7 @@ struct Limit {
 
 pub fn run(args: Args) -> Result<()> {
     let recipe = Recipe::from_file(&args.recipe)?;
+    files::open(&recipe.contract)?;
     let contract = Contract::from_file(&recipe.contract)?;
     let mut parent = config(&recipe.parent)?;
     parent.mtp = None;
@@ -74,7 +75,7 @@ pub fn run(args: Args) -> Result<()> {
             "expected --table RUN/cost/table.csv of a run: this program's own engine is measured, not estimated";
         return Err(Error::Usage(format!("dry-run: found no cost table, {expected}")));
     }
-    let measured = measured.as_deref().map_or_else(|| Ok(Table::default()), Table::from_file)?;
+    let measured = measured_elsewhere(measured.as_deref(), &contract)?;
     let (table, _) = roofline::estimate(&space, &contract, &measured)?;
     let profile = Profile::of_table(&space, &contract, table)?;
     profile.check_reachable()?;

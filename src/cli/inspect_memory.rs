@@ -5,12 +5,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::output;
-use crate::cost::trace::Manifest;
+use crate::Result;
 use crate::cost::vllm::Memory;
-use crate::cost::{Contract, DeviceSpec, MIB, RequestTime, Table};
-use crate::device::MeasuredOn;
+use crate::cost::{Contract, DeviceSpec, MIB, Origin, RequestTime, Table};
 use crate::model::Config;
-use crate::{Result, files};
 
 /// Memory, and the time of a request where there is a table.
 pub fn run(config: &Config, contract: &Path, table: Option<&Path>, as_json: bool) -> Result<()> {
@@ -19,7 +17,7 @@ pub fn run(config: &Config, contract: &Path, table: Option<&Path>, as_json: bool
     let time = match table {
         Some(path) => {
             let time = RequestTime::of(config, &contract.workload, &Table::from_file(path)?);
-            Some((time.map_err(|e| e.within(path))?, device_of(path)?))
+            Some((time.map_err(|e| e.within(path))?, Origin::of(path)?.map(|origin| origin.to_string())))
         }
         None => None,
     };
@@ -27,22 +25,6 @@ pub fn run(config: &Config, contract: &Path, table: Option<&Path>, as_json: bool
         return output::json(&json_of(&memory, &contract, time.as_ref()));
     }
     output::line(&text(&memory, &contract, time.as_ref())?)
-}
-
-/// The device that a table's rows were measured on, as the file beside it says: that of a run, or of a plan's traces. A table
-/// alone does not tell.
-fn device_of(table: &Path) -> Result<Option<String>> {
-    #[derive(serde::Deserialize)]
-    struct Profiled {
-        #[serde(default)]
-        measured_on: MeasuredOn,
-    }
-    let beside = |name: &str| Some(files::parent(table).join(name)).filter(|path| path.is_file());
-    if let Some(path) = beside("profile.json") {
-        let profiled: Profiled = files::read_json(&path, "measurements of whole models")?;
-        return Ok(Some(profiled.measured_on.to_string()));
-    }
-    beside("manifest.json").map(|path| Manifest::from_file(&path).map(|manifest| manifest.device)).transpose()
 }
 
 /// A request's time, and the device of the table that it is from.

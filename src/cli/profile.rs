@@ -5,6 +5,7 @@ use crate::cost::roofline::{self, halves};
 use crate::cost::trace::{PlanOptions, ingest, write_plan};
 use crate::cost::{Contract, CostModel, Errors, Table};
 use crate::stages::compress::Stage;
+use crate::stages::compress::profile::measured_elsewhere;
 use crate::supernet::{SearchSpace, Space};
 use crate::{Error, Result};
 
@@ -139,11 +140,12 @@ fn deployment(file: &std::path::Path) -> Result<(Contract, SearchSpace)> {
 
 fn estimate(file: &std::path::Path, table: Option<PathBuf>, out: Option<PathBuf>, json: bool) -> Result<()> {
     let (contract, space) = deployment(file)?;
-    let measured = table.map_or_else(|| Ok(Table::default()), |path| Table::from_file(&path))?;
+    let measured = measured_elsewhere(table.as_deref(), &contract)?;
     let (table, calibration) = roofline::estimate(&space, &contract, &measured)?;
     if let Some(out) = &out {
-        if out.exists() && Table::from_file(out).is_err() {
-            let found = "a file that is no cost table";
+        let is_link = out.is_symlink() && !out.exists();
+        if is_link || out.exists() && Table::from_file(out).is_err() {
+            let found = if is_link { "a link to nothing" } else { "a file that is no cost table" };
             return Err(Error::input(out, "--out", found, "a cost table to replace, or nothing"));
         }
         table.save(out)?;

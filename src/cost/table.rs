@@ -178,6 +178,9 @@ impl Table {
             if !key.measure.allows(cost.median) {
                 return Err(Error::input(file, at(), format!("a median of {:e}", cost.median), COSTS));
             }
+            if !(0.0..=1e18).contains(&cost.iqr) {
+                return Err(Error::input(file, at(), format!("an iqr of {:e}", cost.iqr), COSTS));
+            }
             if rows.insert(key, cost).is_some() {
                 return Err(Error::input(file, at(), format!("a second row for `{line}`"), "each row once"));
             }

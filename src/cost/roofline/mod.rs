@@ -79,7 +79,11 @@ pub fn estimate(space: &SearchSpace, contract: &Contract, measured: &Table) -> R
         }
     }
     let needed = Plan::new(space, contract, 10, 0)?.keys();
-    let known = measured.rows.iter().filter(|(key, _)| needed.contains(key) || key.measure == Measure::Reserve);
+    // An estimate among them is made again, by what is measured now.
+    let is_estimate =
+        |(key, cost): &(&Key, &Cost)| cost.repeats == 0 && matches!(key.measure, Measure::Prefill | Measure::Decode);
+    let known = measured.rows.iter().filter(|row| !is_estimate(row));
+    let known = known.filter(|(key, _)| needed.contains(key) || key.measure == Measure::Reserve);
     table.rows.extend(known.map(|(key, cost)| (key.clone(), *cost)));
     match needed.iter().find(|key| !table.rows.contains_key(key)) {
         Some(key) => Err(Error::Usage(format!("the measured table has no row for {key}, and bytes are not estimated"))),
@@ -94,7 +98,8 @@ pub fn held_out(space: &SearchSpace, contract: &Contract, known: &Table, other: 
     let mut pairs = Vec::new();
     for part in parts(space)? {
         for phase in phases(contract) {
-            if let Some(cost) = other.rows.get(&key(&part, phase)).filter(|cost| cost.median > 0.0) {
+            if let Some(cost) = other.rows.get(&key(&part, phase)).filter(|cost| cost.repeats > 0 && cost.median > 0.0)
+            {
                 pairs.push((calibration.seconds(&part, phase, &space.parent, contract, &device), cost.median));
             }
         }

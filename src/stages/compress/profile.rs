@@ -10,7 +10,8 @@ use super::measure::{in_unit, unit_of};
 use super::{Compression, ProfileRecipe};
 use crate::cost::roofline;
 use crate::cost::{
-    self, Contract, CostModel, Dummy, Errors, Limits, Measurement, ProfileOptions, Resource, Table, Validation, compare,
+    self, Contract, CostModel, Dummy, Elsewhere, Errors, Limits, Measurement, Origin, ProfileOptions, Resource, Table,
+    Validation, compare,
 };
 use crate::device::{self, MeasuredOn, memory};
 use crate::model::Lm;
@@ -20,16 +21,6 @@ use crate::{Error, Result, files};
 
 const TABLE: &str = "cost/table.csv";
 const PROFILE: &str = "cost/profile.json";
-
-/// `cost/profile.json` of a deployment that is not at hand.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Elsewhere {
-    /// In words; where there are none, the table is of this machine.
-    deployment: String,
-    rows: usize,
-    /// How many of the rows are estimates.
-    estimates: usize,
-}
 
 /// `cost/profile.json`: whole models as they were measured after the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -206,7 +197,7 @@ pub fn run(c: &Compression) -> Result<()> {
 }
 
 fn take(c: &Compression) -> Result<()> {
-    let measured = c.recipe.profile.table.as_deref().map_or_else(|| Ok(Table::default()), Table::from_file)?;
+    let measured = measured_elsewhere(c.recipe.profile.table.as_deref(), &c.contract)?;
     let (table, _) = roofline::estimate(&c.space, &c.contract, &measured)?;
     c.run.folder("cost")?;
     table.save(&c.path(TABLE))?;
@@ -214,8 +205,20 @@ fn take(c: &Compression) -> Result<()> {
     let profile = Profile::of_table(&c.space, &c.contract, table)?;
     let Basis::Elsewhere { estimates } = profile.basis else { unreachable!("a table from elsewhere") };
     let deployment = deployment(&c.contract)?;
-    files::write_json(&c.path(PROFILE), &Elsewhere { deployment, rows, estimates })?;
+    let device = c.contract.device.name();
+    files::write_json(&c.path(PROFILE), &Elsewhere { deployment, device, rows, estimates })?;
     profile.check_reachable()
+}
+
+/// The rows of a table of the contract's deployment; none where there is no table.
+///
+/// # Errors
+/// Those of [`Table::from_file`] and of [`Origin::check`].
+pub fn measured_elsewhere(table: Option<&Path>, contract: &Contract) -> Result<Table> {
+    let Some(path) = table else { return Ok(Table::default()) };
+    let table = Table::from_file(path)?;
+    Origin::check(path, contract)?;
+    Ok(table)
 }
 
 /// A contract's deployment in words.
@@ -279,6 +282,10 @@ fn smallest(space: &SearchSpace, resources: &[Resource]) -> Result<()> {
 /// The contract with its shares as numbers, and the cost model that holds them.
 fn resolve(space: &SearchSpace, contract: &Contract, table: &Table) -> Result<(Contract, CostModel)> {
     let parent = CostModel::new(space, contract, table)?.predict(&space.parent_choice())?;
+    if parent.request_seconds <= 0.0 {
+        let found = format!("a request of {} seconds", parent.request_seconds);
+        return Err(Error::Usage(format!("the cost table's parent: found {found}, expected a time above 0")));
+    }
     let resolved = contract.resolve(parent.request_seconds, parent.memory_bytes);
     let model = CostModel::new(space, &resolved, table)?;
     Ok((resolved, model))
@@ -320,15 +327,11 @@ pub fn read_here(c: &Compression) -> Result<Profile> {
 
 /// Refuses the table of the run directory `run` where it was measured here, but on another device than models would be now.
 pub fn check_device(run: &Path) -> Result<()> {
-    #[derive(Deserialize)]
-    struct Origin {
-        deployment: Option<String>,
-        #[serde(default)]
-        measured_on: MeasuredOn,
-    }
     let file = run.join(PROFILE);
-    let origin: Origin = files::read_json(&file, "what a cost table rests on")?;
-    if origin.deployment.is_some() { Ok(()) } else { hold_to_here(&file, &origin.measured_on) }
+    match Origin::of_profile(&file)? {
+        Origin::Here(measured_on) => hold_to_here(&file, &measured_on),
+        _ => Ok(()),
+    }
 }
 
 fn hold_to_here(file: &Path, measured_on: &MeasuredOn) -> Result<()> {
