@@ -57,18 +57,18 @@ impl Origin {
             /// Before it was told, all was measured on the CPU.
             #[serde(default)]
             measured_on: MeasuredOn,
-            #[serde(rename = "parent")]
-            _parent: serde::de::IgnoredAny,
         }
-        let value: serde_json::Value = files::read_json(path, "what a cost table rests on")?;
-        let is_elsewhere = value.get("deployment").is_some();
-        let fault = |error: serde_json::Error| {
-            Error::input(path, "file", error.to_string(), "whole models as they were measured, or a deployment")
-        };
-        if is_elsewhere {
-            serde_json::from_value(value).map(Origin::Elsewhere).map_err(fault)
-        } else {
-            serde_json::from_value(value).map(|here: Here| Origin::Here(here.measured_on)).map_err(fault)
+        let expected = "whole models as they were measured, or a deployment";
+        let value: serde_json::Value = files::read_json(path, expected)?;
+        let has = |key: &str| value.get(key).is_some();
+        let (is_elsewhere, is_here) = (has("deployment"), has("parent") || has("measured_on"));
+        let fault = |error: serde_json::Error| Error::input(path, "file", error.to_string(), expected);
+        match is_elsewhere {
+            true => serde_json::from_value(value).map(Origin::Elsewhere).map_err(fault),
+            false if is_here => {
+                serde_json::from_value(value).map(|here: Here| Origin::Here(here.measured_on)).map_err(fault)
+            }
+            false => Err(Error::input(path, "file", "neither", expected)),
         }
     }
 

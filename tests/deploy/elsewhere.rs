@@ -114,6 +114,21 @@ fn a_run_goes_to_the_recovered_student_by_estimates() {
     assert!(card.contains(&format!("Predicted by a cost table of which {estimates} of {rows} rows are estimates")));
     assert!(card.contains("| not measured |") && !card.contains("Measured "), "{card}");
 
+    // The table says what it is of, and is of nothing else.
+    let table = "run/cost/table.csv";
+    let shown =
+        elsewhere.json(&["inspect", "run/recovered", "--contract", "contract.toml", "--table", table, "--json"]);
+    assert_eq!(shown["table_measured_on"], format!("rtx-5070, {estimates} of {rows} rows estimates"));
+    let text = std::fs::read_to_string(elsewhere.path("recipe.toml")).unwrap();
+    let half = preset("contracts/half.toml");
+    std::fs::write(elsewhere.path("here.toml"), text.replace("contract.toml", half.to_str().unwrap())).unwrap();
+    let (code, _, err) = elsewhere.run(&["dry-run", "here.toml", "--table", table]);
+    assert!(code == 2 && err.contains("a cost table of rtx-5070") && err.contains("own engine"), "{err}");
+    // Estimates calibrate nothing.
+    let again = ["profile", "estimate", "--contract", "contract.toml", "--table", table];
+    let (code, out, _) = elsewhere.run(&again);
+    assert!(code == 0 && !out.contains("calibrated") && out.contains(&format!("{estimates} estimated times")), "{out}");
+
     // What this machine cannot measure is refused, before any work.
     let [tables, students] = ["run/cost/table.csv", "run/recovered/config.json"].map(|file| elsewhere.path(file));
     let before = [&tables, &students].map(|file| std::fs::read(file).unwrap());
@@ -127,6 +142,8 @@ fn a_run_goes_to_the_recovered_student_by_estimates() {
     }
     assert_eq!(before, [&tables, &students].map(|file| std::fs::read(file).unwrap()));
     assert!(!elsewhere.path("other/rank").exists());
+    let (code, _, err) = elsewhere.run(&["run", "recipe.toml", "--out", "run", "--from", "measure"]);
+    assert!(code == 2 && err.contains("--from is a later stage"), "{err}");
 }
 
 #[test]
@@ -166,6 +183,31 @@ fn a_table_from_elsewhere_is_taken_as_it_is() {
     std::fs::write(elsewhere.path("recipe.toml"), here.replace("contract.toml", half.to_str().unwrap())).unwrap();
     let (code, _, err) = elsewhere.run(&["profile", "recipe.toml", "--out", "here"]);
     assert!(code == 2 && err.contains("profile.table"), "{err}");
+}
+
+#[test]
+fn a_table_without_times_and_a_contract_that_is_a_pipe_are_refused() {
+    let elsewhere = Elsewhere::new("");
+    let estimate = ["profile", "estimate", "--contract", "contract.toml", "--out", "all.csv"];
+    assert_eq!(elsewhere.run(&estimate).0, 0);
+    let all = std::fs::read_to_string(elsewhere.path("all.csv")).unwrap();
+    let without = |row: &str| {
+        let cells: Vec<&str> = row.split(',').collect();
+        let is_time = matches!(cells[0], "prefill" | "decode");
+        if is_time { [&cells[..4], &["0", "0", "5"]].concat().join(",") } else { row.to_owned() }
+    };
+    let rows: Vec<String> = all.lines().map(without).collect();
+    std::fs::write(elsewhere.path("none.csv"), rows.join("\n")).unwrap();
+    let (code, _, err) = elsewhere.run(&["dry-run", "recipe.toml", "--table", "none.csv", "--quiet"]);
+    assert!(code == 2 && err.contains("found a request of 0 seconds"), "{err}");
+
+    std::fs::remove_file(elsewhere.path("contract.toml")).unwrap();
+    let made = Command::new("mkfifo").arg(elsewhere.path("contract.toml")).status().unwrap();
+    assert!(made.success());
+    for args in [&["run", "recipe.toml", "--out", "run"][..], &["dry-run", "recipe.toml"]] {
+        let (code, _, err) = elsewhere.run(args);
+        assert!(code == 2 && err.contains("found a pipe, expected a file"), "{args:?}: {err}");
+    }
 }
 
 #[test]
