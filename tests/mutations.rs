@@ -1,7 +1,7 @@
 //! Promise: the checks of the kernels notice what breaks a kernel. Of random changes of one instruction in the PTX that ships
 //! (an operation exchanged, a predicate turned, operands swapped, a constant or an address moved, a store or a barrier
-//! removed), at least nine in ten make a check fail, or gpusim object. Changes that turn out to alter no result count as
-//! missed.
+//! removed), at least nine in ten make a check fail, or gpusim object. Kinds of changes that can alter no result are made
+//! otherwise (tests/gpusim/src/mutate.rs says which and why); of the others, those that turn out to alter none count as missed.
 //!
 //!     MUTATIONS=1000 cargo test --release --test mutations -- --nocapture
 

@@ -62,6 +62,8 @@ impl Play {
         let pairs = || own.f32().iter().zip(kept.f32()).map(|(a, b)| (f64::from(*a), f64::from(*b)));
         let (off, norm) = pairs().fold((0.0, 0.0), |(off, norm), (a, b)| (off + square(a - b), norm + square(b)));
         let off = if off == 0.0 { 0.0 } else { (off / norm).sqrt() };
+        // NaN is as far as can be.
+        let off = if off.is_nan() { f64::INFINITY } else { off };
         let furthest = self.furthest.entry(what.to_string()).or_insert(0.0);
         *furthest = furthest.max(off);
         kept.reshape(own.shape().clone())

@@ -1,4 +1,4 @@
-//! Minitron++: one width per axis for all layers (METHOD, "Baseline").
+//! Minitron++: one width per axis for all layers (docs/method.md, "Baseline").
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -120,9 +120,8 @@ pub fn end(compression: &Compression, stage: Stage, json: bool) -> Result<Outcom
                 }
             }
             Basis::Here { .. } => {}
-            Basis::Elsewhere { estimates } => {
-                let rows = profile.table.rows.len();
-                output::note(&format!("note: {estimates} of the cost table's {rows} rows are estimates"));
+            Basis::Elsewhere { times, estimates } => {
+                output::note(&format!("note: {estimates} of the cost table's {times} times are estimates"));
             }
         }
     }

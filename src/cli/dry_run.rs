@@ -36,8 +36,8 @@ pub struct Args {
 #[derive(Serialize)]
 struct Told {
     deployment: String,
-    rows: usize,
-    /// Rows of the table that are estimates.
+    /// Of the table, and how many of them are estimates.
+    times: usize,
     estimates: usize,
     architectures: f64,
     steps: u64,
@@ -110,10 +110,11 @@ fn told(space: &SearchSpace, profile: &Profile, done: &DryRun, delta: f64) -> Re
             rho: [done.rho[0][r], done.rho[1][r], resource.rho(&done.leading.0), repaired.rho_after[r]],
         }
     });
+    let (times, estimates) = profile.table.times();
     Ok(Told {
         deployment: deployment(&profile.contract)?,
-        rows: profile.table.rows.len(),
-        estimates: profile.table.rows.values().filter(|cost| cost.repeats == 0).count(),
+        times,
+        estimates,
         // Beyond the range of floats no space is.
         architectures: space.count().to_string().parse().unwrap_or(f64::INFINITY),
         steps: done.steps,
@@ -129,8 +130,8 @@ fn text(told: &Told) -> String {
     let mut lines = vec![
         told.deployment.clone(),
         format!(
-            "{:.2e} architectures; {} steps of the router against the limits alone, no weights; {} of {} rows are estimates.",
-            told.architectures, told.steps, told.estimates, told.rows
+            "{:.2e} architectures; {} steps of the router against the limits alone, no weights; {} of {} times are estimates.",
+            told.architectures, told.steps, told.estimates, told.times
         ),
         format!(
             "{:<10} {:>14} {:>14} {:>14}   cost / limit: first step, last, leading, repaired",
@@ -155,6 +156,6 @@ fn text(told: &Told) -> String {
         of(told.active_parameters),
         told.gates_changed.len()
     ));
-    lines.push("It is within the limits, and chosen by nothing else: what it computes was not looked at.".into());
+    lines.push("Chosen by its cost alone; its quality was not considered.".into());
     lines.join("\n")
 }

@@ -32,7 +32,7 @@ pub enum Command {
     Bench {
         /// An op, such as linear.
         op: Option<String>,
-        /// The op's sizes, such as 8192,10304,2688 for the M, N, K of linear; otherwise those of the 30B parent.
+        /// The op's sizes, such as 8192,10304,2688 for the M, N, K of linear; otherwise those of the 30B parent, or small ones on gpusim.
         #[arg(long, value_delimiter = ',', requires = "op")]
         shape: Vec<usize>,
         /// Only kernels of this type; those in f32 are twins for checking, or have f32 numbers alone to work on.

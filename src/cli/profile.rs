@@ -150,12 +150,13 @@ fn estimate(file: &std::path::Path, table: Option<PathBuf>, out: Option<PathBuf>
         }
         table.save(out)?;
     }
-    let estimates = table.rows.values().filter(|cost| cost.repeats == 0).count();
+    let (times, estimates) = table.times();
     let held_out = held_out(&space, &contract, &measured)?;
     let parent = CostModel::new(&space, &contract, &table)?.predict(&space.parent_choice())?;
     if json {
         return output::json(&serde_json::json!({
             "rows": table.rows.len(),
+            "times": times,
             "estimates": estimates,
             "fits": calibration.fits().into_iter().map(|(name, fit)| serde_json::json!({
                 "of": name, "rows": fit.rows, "coefficients": fit.coefficients, "median_error": fit.median_error,
@@ -167,8 +168,7 @@ fn estimate(file: &std::path::Path, table: Option<PathBuf>, out: Option<PathBuf>
             },
         }));
     }
-    let mut lines =
-        vec![format!("{} rows: {estimates} estimated times, the others measured or counted", table.rows.len())];
+    let mut lines = vec![format!("{} rows: {estimates} of {times} times are estimates", table.rows.len())];
     for (name, fit) in calibration.fits() {
         lines.push(format!(
             "  {name:<18} {:>4} measured rows, median error {:.1} %",

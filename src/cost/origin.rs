@@ -18,7 +18,7 @@ pub struct Elsewhere {
     /// As contracts name it.
     pub device: String,
     /// Of the table, and how many of them are estimates.
-    pub rows: usize,
+    pub times: usize,
     pub estimates: usize,
 }
 
@@ -98,8 +98,8 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Here(on) => write!(f, "{on}"),
-            Origin::Elsewhere(Elsewhere { device, estimates, rows, .. }) => {
-                write!(f, "{device}, {estimates} of {rows} rows estimates")
+            Origin::Elsewhere(Elsewhere { device, estimates, times, .. }) => {
+                write!(f, "{device}, {estimates} of {times} times estimates")
             }
             Origin::Traces { device } => f.write_str(device),
         }

@@ -25,7 +25,7 @@ pub struct CountTerm {
 /// number of kept layers costs.
 ///
 /// A context is a combination of the global gates (hidden size, Mamba heads), row by row, the last gate fastest. The cost is
-/// additive over layers and, in each group of `widest`, the maximum over layers (METHOD: runtime buffers).
+/// additive over layers and, in each group of `widest`, the maximum over layers (docs/method.md: buffers).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
     /// "latency", "memory", …

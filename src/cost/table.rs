@@ -154,6 +154,13 @@ impl Table {
         })
     }
 
+    /// How many rows are times, and how many of them are estimates.
+    pub fn times(&self) -> (usize, usize) {
+        let is_time = |key: &Key| matches!(key.measure, Measure::Prefill | Measure::Decode);
+        let times = self.rows.iter().filter(|(key, _)| is_time(key));
+        times.fold((0, 0), |(times, estimates), (_, cost)| (times + 1, estimates + usize::from(cost.repeats == 0)))
+    }
+
     /// Comma-separated values with a header line; numbers read back exactly.
     pub fn to_csv(&self) -> String {
         let line = |(key, cost): (&Key, &Cost)| {

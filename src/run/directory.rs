@@ -163,7 +163,9 @@ fn check_recipe(path: &Path, recipe: &str) -> Result<()> {
             (a, b) => break (a.unwrap_or("the end"), b.unwrap_or("the end")),
         }
     };
-    let expected = format!("`{new}` as in the recipe given: this run directory belongs to another recipe");
+    let expected = format!(
+        "`{new}` as in the recipe given: this run directory belongs to another recipe, which needs another --out"
+    );
     Err(Error::input(path, format!("line {line}"), format!("`{old}`"), expected))
 }
 
@@ -182,7 +184,9 @@ fn check_inputs(path: &Path, inputs: &[Input]) -> Result<()> {
                 ));
             }
             Some(old) => {
-                let expected = format!("{digest}, the digest now: this input has changed since the run began");
+                let expected = format!(
+                    "{digest}, the digest now: this input has changed since the run began; give another --out for it"
+                );
                 return Err(Error::input(path, name, format!("digest {old}"), expected));
             }
             None if Input::is_option(name) => {

@@ -1,4 +1,4 @@
-//! The search for an architecture that meets every limit and stays closest to its parent (METHOD, "Router and masks",
+//! The search for an architecture that meets every limit and stays closest to its parent (docs/method.md, "Router and masks",
 //! "Objective", "Extraction").
 //!
 //! [`Search`] is the training job: a [`Router`] gives every gate its logits, draws at the sharpness of [`Annealing`] mask the

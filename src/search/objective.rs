@@ -19,7 +19,7 @@ pub enum Slack {
     Binding,
 }
 
-/// α·(Σ_r max(0, ρ_r − 1) + slack), ρ_r = expected cost / limit (METHOD, "Objective").
+/// α·(Σ_r max(0, ρ_r − 1) + slack), ρ_r = expected cost / limit (docs/method.md, "Objective").
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Budget {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// κ, which scales the logits against the noise, rises linearly; τ, the temperature of a draw, falls geometrically
-/// (METHOD, "Router and masks").
+/// (docs/method.md, "Router and masks").
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Annealing {

@@ -1,4 +1,4 @@
-//! Which experts a search's tokens go to: what masking the scores changes and masking the outputs does not (METHOD, "Router
+//! Which experts a search's tokens go to: what masking the scores changes and masking the outputs does not (docs/method.md, "Router
 //! and masks", the alternatives of E).
 
 use serde::{Deserialize, Serialize};

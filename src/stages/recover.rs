@@ -1,4 +1,4 @@
-//! Recovery: a student learns its parent's token distribution (logit distillation alone, METHOD: forward KL).
+//! Recovery: a student learns its parent's token distribution (logit distillation alone, docs/method.md: forward KL).
 
 use crate::Result;
 use crate::autograd::{Gradients, Params, Tape};

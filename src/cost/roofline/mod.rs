@@ -79,6 +79,12 @@ pub fn estimate(space: &SearchSpace, contract: &Contract, measured: &Table) -> R
         }
     }
     let needed = Plan::new(space, contract, 10, 0)?.keys();
+    if !measured.rows.is_empty() && !measured.rows.keys().any(|key| needed.contains(key)) {
+        let rows = measured.rows.len();
+        return Err(Error::Usage(format!(
+            "the cost table: found none of its {rows} rows needed, expected rows of this space and workload"
+        )));
+    }
     // An estimate among them is made again, by what is measured now.
     let is_estimate =
         |(key, cost): &(&Key, &Cost)| cost.repeats == 0 && matches!(key.measure, Measure::Prefill | Measure::Decode);

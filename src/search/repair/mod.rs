@@ -1,4 +1,4 @@
-//! From probabilities to one architecture within the limits (METHOD, "Extraction and recovery").
+//! From probabilities to one architecture within the limits (docs/method.md, "Extraction and recovery").
 //!
 //! The leading candidates of all gates need not meet the limits, which the search holds in expectation alone. The repair is
 //! the exact answer to: which architecture has the largest sum of the gates' log-probabilities, every ρ ≤ 1 and, where that

@@ -55,9 +55,8 @@ fn card(c: &Compression, recovered: bool, known: Option<Known<'_>>) -> Result<Mo
             }
         }
         Basis::Here { .. } => {}
-        Basis::Elsewhere { estimates } => {
-            let rows = profile.table.rows.len();
-            measured = format!("Predicted by a cost table of which {estimates} of {rows} rows are estimates");
+        Basis::Elsewhere { times, estimates } => {
+            measured = format!("Predicted by a cost table of which {estimates} of {times} times are estimates");
         }
     }
     let state = if recovered {

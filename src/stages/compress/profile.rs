@@ -47,8 +47,8 @@ pub enum Basis {
         choices: Vec<Choice>,
         validation: Box<Validation>,
     },
-    /// The table is of a deployment that is not at hand; so many of its rows are estimates.
-    Elsewhere { estimates: usize },
+    /// The table is of a deployment that is not at hand; of its times so many are estimates.
+    Elsewhere { times: usize, estimates: usize },
 }
 
 impl Basis {
@@ -76,8 +76,8 @@ impl Profile {
     pub fn of_table(space: &SearchSpace, contract: &Contract, table: Table) -> Result<Profile> {
         let shares = contract.limits;
         let (contract, model) = resolve(space, contract, &table)?;
-        let estimates = table.rows.values().filter(|cost| cost.repeats == 0).count();
-        Ok(Profile { contract, model, table, basis: Basis::Elsewhere { estimates }, shares })
+        let (times, estimates) = table.times();
+        Ok(Profile { contract, model, table, basis: Basis::Elsewhere { times, estimates }, shares })
     }
 
     /// The same measurements under a contract that differs in its limits alone.
@@ -201,12 +201,11 @@ fn take(c: &Compression) -> Result<()> {
     let (table, _) = roofline::estimate(&c.space, &c.contract, &measured)?;
     c.run.folder("cost")?;
     table.save(&c.path(TABLE))?;
-    let rows = table.rows.len();
     let profile = Profile::of_table(&c.space, &c.contract, table)?;
-    let Basis::Elsewhere { estimates } = profile.basis else { unreachable!("a table from elsewhere") };
+    let Basis::Elsewhere { times, estimates } = profile.basis else { unreachable!("a table from elsewhere") };
     let deployment = deployment(&c.contract)?;
     let device = c.contract.device.name();
-    files::write_json(&c.path(PROFILE), &Elsewhere { deployment, device, rows, estimates })?;
+    files::write_json(&c.path(PROFILE), &Elsewhere { deployment, device, times, estimates })?;
     profile.check_reachable()
 }
 

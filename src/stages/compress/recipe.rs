@@ -200,7 +200,7 @@ impl RecoverRecipe {
     }
 }
 
-/// The baseline Minitron++ (METHOD, "Baseline"): what is recovered is the uniform architecture that a short distillation
+/// The baseline Minitron++ (docs/method.md, "Baseline"): what is recovered is the uniform architecture that a short distillation
 /// prefers. Batches, learning rate and all else of that are [`RecoverRecipe`]'s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

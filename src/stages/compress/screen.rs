@@ -1,5 +1,5 @@
 //! Screening, in place of a search: which of the uniform architectures within the limits is worth recovering (Minitron++;
-//! METHOD, "Baseline").
+//! docs/method.md, "Baseline").
 //!
 //! Every candidate is distilled for a few steps on the same batches; the mean loss of the last of them is its score. Where
 //! there are many, the loss on the first batch before any training says which are distilled.

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 pub enum Method {
     /// The search over router and supernet.
     Search,
-    /// Minitron++: uniform architectures, screened (METHOD, "Baseline").
+    /// Minitron++: uniform architectures, screened (docs/method.md, "Baseline").
     Minitron,
 }
 
