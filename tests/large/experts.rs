@@ -2,10 +2,13 @@
 
 use std::ptr::null_mut;
 
+use autocompress::autograd::{Tape, Var};
 use autocompress::device::cuda::DeviceBuffer;
 use autocompress::device::cuda::embedded::abi;
+use autocompress::ops::linear::linear;
+use autocompress::tensor::Tensor;
 
-use super::lab::{DTYPES, FAR, Lab, bare, bits};
+use super::lab::{DTYPES, Data, FAR, Lab, bare, bits};
 use super::products::Quantized;
 
 /// Experts per token, and the width of a row.
@@ -26,6 +29,9 @@ pub fn all(lab: &Lab) {
     }
     for (rung, dtype, edge) in [("tiled", "f32", 64), ("pipelined", "bf16", 128)] {
         lab.same(&format!("grouped_gemm_{rung}"), EXPERTS, |before| grouped(lab, rung, dtype, edge, before));
+    }
+    for [rows, out] in [[2048, 768], [512, 1024]] {
+        wide(lab, rows, out);
     }
     for values in ["fp8", "nvfp4"] {
         for dtype in DTYPES {
@@ -175,6 +181,50 @@ fn grouped(lab: &Lab, rung: &str, dtype: &str, edge: usize, before: usize) -> Ve
     lab.launch(&format!("grouped_gemm_{rung}_tn_{dtype}"), &args, (OUT / edge * INNER / edge) as u64);
     outputs.push(bits(&dw, skip, of_expert));
     outputs
+}
+
+/// 128 experts of 4096 columns, whose products broke other kernels, against the op on the host. Every sixteenth has rows.
+fn wide(lab: &Lab, rows: usize, out: usize) {
+    const ALL: usize = 128;
+    const EVERY: usize = 16;
+    const K: usize = 4096;
+    let of_expert = rows / (ALL / EVERY);
+    let offsets: Vec<u32> = (0..=ALL).map(|e| (e / EVERY * of_expert) as u32).collect();
+    let mut tiles = vec![0];
+    tiles.extend(offsets.windows(2).scan(0, |sum, w| {
+        *sum += (w[1] - w[0]).div_ceil(128);
+        Some(*sum)
+    }));
+    tiles.push(tiles[ALL]);
+    let [offsets, tiles] = [offsets, tiles].map(|values| lab.cuda.upload(&values).unwrap());
+    let (x, mut w) = (lab.data("bf16", 0, rows * K), lab.data_room("bf16", ALL * out * K));
+    let y = lab.data_room("bf16", rows * out);
+    let with_rows: Vec<usize> = (EVERY - 1..ALL).step_by(EVERY).collect();
+    with_rows.iter().for_each(|e| w.put(e * out * K, &lab.normal(out * K)));
+    let product = abi::GroupedGemm {
+        a: x.ptr(),
+        b: w.ptr(),
+        c: y.ptr(),
+        offsets: offsets.ptr(),
+        tiles: tiles.ptr(),
+        rows: rows as u32,
+        n: out as u32,
+        k: K as u32,
+        experts: ALL as u32,
+    };
+    lab.launch("grouped_gemm_pipelined_nt_bf16", &product, 0);
+    for (at, e) in with_rows.into_iter().enumerate() {
+        let there = |first, dims: [usize; 2], data: &Data| {
+            Var::constant(Tensor::from_slice(dims, &data.values(first, dims[0] * dims[1])))
+        };
+        let rows = there(at * of_expert * K, [of_expert, K], &x);
+        let want = linear(&Tape::inference(), &rows, &there(e * out * K, [out, K], &w)).unwrap();
+        let got = y.values(at * of_expert * out, of_expert * out);
+        let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v * v)).sum::<f64>().sqrt();
+        let off = norm(&mut got.iter().zip(want.f32()).map(|(a, b)| a - b)) / norm(&mut want.f32().iter().copied());
+        // Each number is rounded to 8 bits once.
+        assert!(off < 1.0 / 256.0, "{out} columns: expert {e} off by {off:e}");
+    }
 }
 
 fn quantized(lab: &Lab, values: &str, dtype: &str, before: usize) -> Vec<Vec<u8>> {

@@ -45,6 +45,14 @@ impl Data {
         }
     }
 
+    /// `count` elements from `first` on.
+    pub fn values(&self, first: usize, count: usize) -> Vec<f32> {
+        match self {
+            Data::F32(buffer) => buffer.read_at(first, count).unwrap(),
+            Data::Bf16(buffer) => buffer.read_at(first, count).unwrap().into_iter().map(bf16::to_f32).collect(),
+        }
+    }
+
     pub fn put(&mut self, first: usize, values: &[f32]) {
         match self {
             Data::F32(buffer) => buffer.write_at(first, values).unwrap(),

@@ -1,6 +1,8 @@
 //! Promise: offsets have 64 bits. At the end of tensors of more than 2³² elements every kernel gives the bits that it gives of
 //! those last rows alone.
 //!
+//! Products of many wide experts, which broke other kernels, are right.
+//!
 //! gpusim gives out memory page by page and runs a launch's last blocks alone, so that nothing in front is ever touched.
 
 mod experts;
