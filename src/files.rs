@@ -255,7 +255,7 @@ fn swap_by_two_renames(built: &Path, target: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn names(dir: &Path) -> Vec<String> {
+    pub(super) fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<String> =
             fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();

@@ -120,7 +120,8 @@ pub fn end(compression: &Compression, stage: Stage, json: bool) -> Result<Outcom
                 }
             }
             Basis::Here { .. } => {}
-            Basis::Elsewhere { times, estimates } => {
+            Basis::Elsewhere => {
+                let (times, estimates) = profile.table.times();
                 output::note(&format!("note: {estimates} of the cost table's {times} times are estimates"));
             }
         }

@@ -9,12 +9,12 @@ use crate::cost::roofline;
 use crate::cost::{Contract, Prediction};
 use crate::report::count;
 use crate::search::{DryRun, dry_run, repair};
-use crate::stages::compress::measure::{in_unit, unit_of};
+use crate::stages::compress::measure::{in_unit, predicted_in_unit, unit_of};
 use crate::stages::compress::profile::{Profile, deployment, measured_elsewhere};
 use crate::stages::compress::{Method, Recipe};
 use crate::supernet::{Choice, SearchSpace, Space};
 use crate::train::Progress;
-use crate::{Error, Result, files};
+use crate::{Error, Result};
 
 /// Search a recipe's space against its limits alone, from configurations: whether the limits can be met, and what an
 /// architecture within them costs. No weights, no data; times that were not measured are estimates.
@@ -64,8 +64,7 @@ struct Limit {
 
 pub fn run(args: Args) -> Result<()> {
     let recipe = Recipe::from_file(&args.recipe)?;
-    files::open(&recipe.contract)?;
-    let contract = Contract::from_file(&recipe.contract)?;
+    let contract = Contract::from_named_file(&recipe.contract)?;
     let mut parent = config(&recipe.parent)?;
     parent.mtp = None;
     let space = SearchSpace::new(&Space::from_file(recipe.space_of(Method::Search))?, &parent)?;
@@ -98,15 +97,14 @@ fn told(space: &SearchSpace, profile: &Profile, done: &DryRun, delta: f64) -> Re
     let (predicted, student) = of(&repaired.choice)?;
     let limits = resources.iter().enumerate().map(|(r, resource)| {
         let name = resource.name.as_str();
-        let cost = |p: &Prediction| if name == "memory" { p.memory_bytes } else { p.request_seconds };
-        let of = |cost: f64| in_unit(&profile.contract, name, cost);
+        let of = |prediction: &Prediction| predicted_in_unit(&profile.contract, name, prediction);
         Limit {
             resource: name.into(),
             unit: unit_of(name),
             at_least: name == "throughput",
-            limit: of(resource.limit),
-            parent: of(cost(&of_parent)),
-            architecture: of(cost(&predicted)),
+            limit: in_unit(&profile.contract, name, resource.limit),
+            parent: of(&of_parent),
+            architecture: of(&predicted),
             rho: [done.rho[0][r], done.rho[1][r], resource.rho(&done.leading.0), repaired.rho_after[r]],
         }
     });

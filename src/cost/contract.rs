@@ -129,6 +129,11 @@ impl Contract {
         Contract::from_toml(path, &files::read_input_text(path)?)
     }
 
+    /// One that another file names: a regular file.
+    pub fn from_named_file(path: &Path) -> Result<Contract> {
+        Contract::from_toml(path, &files::read_text(path)?)
+    }
+
     /// Parses `text`; `file` is for error messages only.
     pub fn from_toml(file: &Path, text: &str) -> Result<Contract> {
         let mut contract: Contract = config_file::parse(file, text, "a contract")?;

@@ -15,10 +15,10 @@ pub const MIB: f64 = (1 << 20) as f64;
 
 /// What every architecture of a space costs under a contract.
 ///
-/// Latency is additive: T̂ = T₀(d) + Σ_ℓ t_ℓ(a_ℓ; d), prefill and decode apart (docs/method.md, "Cost model"). Memory is W + C + the widest
-/// part's workspace + ε: the engine frees a part's workspace before the next begins, so prefill's and decode's share it. C is
-/// the sum of the layers' caches in the built-in engine; vLLM pages them by groups of layers, so that it depends on how many
-/// layers are kept.
+/// Latency is additive: T̂ = T₀(d) + Σ_ℓ t_ℓ(a_ℓ; d), prefill and decode apart (docs/method.md, "Cost model"). Memory is W + C +
+/// the widest part's workspace + ε: the engine frees a part's workspace before the next begins, so prefill's and decode's share
+/// it. C is the sum of the layers' caches in the built-in engine; vLLM pages them by groups of layers, so that it depends on
+/// how many layers are kept.
 #[derive(Clone, Debug)]
 pub struct CostModel {
     /// One for each limit of the contract: "latency" (seconds of a request), "memory" (bytes), "throughput" (seconds of a

@@ -40,6 +40,11 @@ impl Measure {
         (least..=1e18).contains(&value)
     }
 
+    /// Whether it is a time; the others are bytes.
+    pub fn is_time(self) -> bool {
+        matches!(self, Measure::Prefill | Measure::Decode)
+    }
+
     const ALL: [Measure; 7] = [
         Measure::Prefill,
         Measure::Decode,
@@ -156,8 +161,7 @@ impl Table {
 
     /// How many rows are times, and how many of them are estimates.
     pub fn times(&self) -> (usize, usize) {
-        let is_time = |key: &Key| matches!(key.measure, Measure::Prefill | Measure::Decode);
-        let times = self.rows.iter().filter(|(key, _)| is_time(key));
+        let times = self.rows.iter().filter(|(key, _)| key.measure.is_time());
         times.fold((0, 0), |(times, estimates), (_, cost)| (times + 1, estimates + usize::from(cost.repeats == 0)))
     }
 

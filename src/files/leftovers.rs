@@ -97,14 +97,8 @@ pub fn is_temporary(name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::replace_dir;
+    use super::super::tests::names;
     use super::*;
-
-    fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
 
     #[test]
     fn leftovers_of_a_killed_process_are_removed() {

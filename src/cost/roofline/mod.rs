@@ -86,8 +86,7 @@ pub fn estimate(space: &SearchSpace, contract: &Contract, measured: &Table) -> R
         )));
     }
     // An estimate among them is made again, by what is measured now.
-    let is_estimate =
-        |(key, cost): &(&Key, &Cost)| cost.repeats == 0 && matches!(key.measure, Measure::Prefill | Measure::Decode);
+    let is_estimate = |(key, cost): &(&Key, &Cost)| cost.repeats == 0 && key.measure.is_time();
     let known = measured.rows.iter().filter(|row| !is_estimate(row));
     let known = known.filter(|(key, _)| needed.contains(key) || key.measure == Measure::Reserve);
     table.rows.extend(known.map(|(key, cost)| (key.clone(), *cost)));

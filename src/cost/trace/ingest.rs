@@ -65,8 +65,7 @@ pub fn ingest(dir: &Path) -> Result<Ingested> {
         }
     }
     let manifest = Manifest::from_file(&dir.join("manifest.json"))?;
-    let contract_file = dir.join("contract.toml");
-    let contract = Contract::from_toml(&contract_file, &files::read_text(&contract_file)?)?;
+    let contract = Contract::from_named_file(&dir.join("contract.toml"))?;
     let device = DeviceSpec::of(&contract.device)?;
     let mut samples: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
     let (mut traces, mut missing, mut residuals) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! What a model takes of a GPU's memory under vLLM, from its configuration alone.
 //!
-//! M̂ = W + C + P + R + ε (docs/method.md, "Cost model"): weights as the kernels hold them, paged caches, prefill's workspace of attention,
-//! buffers sized by the widest layer of a kind, and what is left, which only a measurement tells.
+//! M̂ = W + C + P + R + ε (docs/method.md, "Cost model"): weights as the kernels hold them, paged caches, prefill's workspace
+//! of attention, buffers sized by the widest layer of a kind, and what is left, which only a measurement tells.
 
 mod cache;
 mod rows;

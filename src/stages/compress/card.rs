@@ -55,7 +55,8 @@ fn card(c: &Compression, recovered: bool, known: Option<Known<'_>>) -> Result<Mo
             }
         }
         Basis::Here { .. } => {}
-        Basis::Elsewhere { times, estimates } => {
+        Basis::Elsewhere => {
+            let (times, estimates) = profile.table.times();
             measured = format!("Predicted by a cost table of which {estimates} of {times} times are estimates");
         }
     }

@@ -40,6 +40,12 @@ pub fn in_unit(contract: &Contract, resource: &str, cost: f64) -> f64 {
     }
 }
 
+/// What is predicted to be taken of a resource, in the same unit.
+pub fn predicted_in_unit(contract: &Contract, resource: &str, prediction: &Prediction) -> f64 {
+    let cost = if resource == "memory" { prediction.memory_bytes } else { prediction.request_seconds };
+    in_unit(contract, resource, cost)
+}
+
 /// A limit, and what a model takes of it, in the limit's unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Held {
@@ -85,10 +91,7 @@ pub fn hold(contract: &Contract, parent: Option<&Measurement>, model: &Measureme
 pub fn judge(contract: &Contract, predicted: [&Prediction; 2], measured: [&Measurement; 2]) -> Vec<LimitResult> {
     let student = measured[1];
     let result = |held: Held| {
-        let predicted = predicted.map(|p| {
-            let cost = if held.resource == "memory" { p.memory_bytes } else { p.request_seconds };
-            in_unit(contract, held.resource, cost)
-        });
+        let predicted = predicted.map(|p| predicted_in_unit(contract, held.resource, p));
         let cost = if held.resource == "memory" { measured[0].peak_bytes as f64 } else { measured[0].request.median };
         let student_iqr = match held.resource {
             "memory" => 0.0,

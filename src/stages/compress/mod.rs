@@ -116,9 +116,7 @@ impl Compression {
         directory: &dyn Fn(&str, &[Input]) -> Result<RunDir>,
     ) -> Result<Compression> {
         let recipe = Recipe::from_file(recipe_path)?;
-        // A pipe, which is read once, is no part of a recipe.
-        files::open(&recipe.contract)?;
-        let contract = Contract::from_file(&recipe.contract)?;
+        let contract = Contract::from_named_file(&recipe.contract)?;
         if let Some(table) = recipe.profile.table.as_ref().filter(|_| contract.is_served_here()) {
             let expected = "no table: what this program serves itself, it measures itself";
             return Err(Error::input(recipe_path, "profile.table", table.display().to_string(), expected));

@@ -47,15 +47,15 @@ pub enum Basis {
         choices: Vec<Choice>,
         validation: Box<Validation>,
     },
-    /// The table is of a deployment that is not at hand; of its times so many are estimates.
-    Elsewhere { times: usize, estimates: usize },
+    /// The table is of a deployment that is not at hand; [`Table::times`] tells how many of its times are estimates.
+    Elsewhere,
 }
 
 impl Basis {
     pub fn validation(&self) -> Option<&Validation> {
         match self {
             Basis::Here { validation, .. } => Some(validation),
-            Basis::Elsewhere { .. } => None,
+            Basis::Elsewhere => None,
         }
     }
 }
@@ -76,8 +76,7 @@ impl Profile {
     pub fn of_table(space: &SearchSpace, contract: &Contract, table: Table) -> Result<Profile> {
         let shares = contract.limits;
         let (contract, model) = resolve(space, contract, &table)?;
-        let (times, estimates) = table.times();
-        Ok(Profile { contract, model, table, basis: Basis::Elsewhere { times, estimates }, shares })
+        Ok(Profile { contract, model, table, basis: Basis::Elsewhere, shares })
     }
 
     /// The same measurements under a contract that differs in its limits alone.
@@ -91,8 +90,9 @@ impl Profile {
         self.errors().into_iter().map(|(name, errors)| (name, errors.q95)).collect()
     }
 
-    /// By resource: relative errors on whole models; none where no models were measured. Where a limit is a share of the parent's time, student and parent are
-    /// measured together, and what the machine has become slower or faster by does not count.
+    /// By resource: relative errors on whole models; none where no models were measured. Where a limit is a share of the
+    /// parent's time, student and parent are measured together, and what the machine has become slower or faster by does not
+    /// count.
     pub fn errors(&self) -> BTreeMap<String, Errors> {
         let Some(validation) = self.basis.validation() else { return BTreeMap::new() };
         let of = |resource: &Resource| match resource.name.as_str() {
@@ -202,7 +202,7 @@ fn take(c: &Compression) -> Result<()> {
     c.run.folder("cost")?;
     table.save(&c.path(TABLE))?;
     let profile = Profile::of_table(&c.space, &c.contract, table)?;
-    let Basis::Elsewhere { times, estimates } = profile.basis else { unreachable!("a table from elsewhere") };
+    let (times, estimates) = profile.table.times();
     let deployment = deployment(&c.contract)?;
     let device = c.contract.device.name();
     files::write_json(&c.path(PROFILE), &Elsewhere { deployment, device, times, estimates })?;
